@@ -51,8 +51,8 @@ int main(void) {
   ds_tensor *w, *b, *w_grad, *b_grad;
   must(ds_comm_create("env", NULL, &comm));
   must(ds_engine_create(comm, config, NULL, NULL, &engine));
-  must(ds_engine_param_add(engine, "w", w_dims, 1, &params[0]));
-  must(ds_engine_param_add(engine, "b", b_dims, 1, &params[1]));
+  must(ds_engine_param_add(engine, "w", DS_DTYPE_NONE, w_dims, 1, &params[0]));
+  must(ds_engine_param_add(engine, "b", DS_DTYPE_NONE, b_dims, 1, &params[1]));
   must(ds_engine_start(engine));
   must(ds_tensor_create(DS_DTYPE_F32, w_dims, 1, NULL, dw, NULL, &w_grad));
   must(ds_tensor_create(DS_DTYPE_F32, b_dims, 1, NULL, db, NULL, &b_grad));

@@ -133,8 +133,8 @@ int main(void) {
   must(ds_engine_options_init(&options, sizeof options));
   options.init = initial;
   must(ds_engine_create(comm, config, NULL, &options, &engine));
-  must(ds_engine_param_add(engine, "lora_a", a_dims, 2, &params[0]));
-  must(ds_engine_param_add(engine, "lora_b", b_dims, 2, &params[1]));
+  must(ds_engine_param_add(engine, "lora_a", DS_DTYPE_NONE, a_dims, 2, &params[0]));
+  must(ds_engine_param_add(engine, "lora_b", DS_DTYPE_NONE, b_dims, 2, &params[1]));
   must(ds_engine_start(engine));
   g.a = address(engine, params[0]);
   g.b = address(engine, params[1]);

@@ -632,6 +632,35 @@ DS_API void ds_plan_destroy(ds_plan* plan);
 typedef ds_status ds_init_fn(int32_t param, const char* name, int64_t first, float* data,
                              size_t count, void* user_data);
 
+/** Consecutive elements of one parameter that a ds_update_fn updates. [borrowed: call] */
+typedef struct ds_update {
+  size_t struct_size;
+  int32_t param;        /**< number of the parameter */
+  int64_t first;        /**< the first element, counted in the flattened parameter */
+  size_t count;         /**< elements of each array below */
+  float* values;        /**< the f32 masters, to be changed in place */
+  const float* grads;   /**< mean gradients over micro-steps and ranks, after clipping */
+  float* const* states; /**< the elements of each state, to be changed in place; all 0 at first */
+  size_t states_count;  /**< as many as optimizer.params.states has names, in that order */
+  int64_t update;       /**< number of this update of the parameter, from 1 on */
+  double lr;            /**< learning rate of the parameter's group, like the numbers below */
+  double weight_decay;
+  double beta1;
+  double beta2;
+  double eps;
+  double momentum;
+} ds_update;
+
+/** Updates elements: the optimizer of "optimizer": {"type": "Callback"}. Let each element's update
+ * depend on nothing but its value, gradient, states and the numbers of the struct, and compute the
+ * same on all ranks: then stages, tiers and rank layouts have the same bits. {update.bits} It is
+ * called for the elements whose states this rank keeps, in any number of parts, on the thread that
+ * is inside ds_step or ds_train_batch. {update.thread} A skipped step does not call it.
+ * {update.skipped} If it returns another status than DS_OK, the call ends with DS_ERROR_USER on
+ * this rank and the engines of all ranks are poisoned, because some elements are updated and others
+ * are not. {update.fails} */
+typedef ds_status ds_update_fn(const ds_update* update, void* user_data);
+
 /** The resources of an engine. Training options are JSON. */
 typedef struct ds_engine_options {
   size_t struct_size;
@@ -640,6 +669,10 @@ typedef struct ds_engine_options {
   /** [nullable] Called inside ds_engine_create, in delegate mode inside ds_engine_start. */
   ds_init_fn* init;
   void* init_user_data; /**< [nullable] */
+  /** [nullable] The update of optimizer.type "Callback", which needs it; every other type refuses
+   * it. {engine.update.needed} It needs device "cpu". {engine.update.device} */
+  ds_update_fn* update;
+  void* update_user_data; /**< [nullable] */
 } ds_engine_options;
 
 /** Fills in the defaults. @param struct_size sizeof(ds_engine_options) of the caller */
@@ -703,10 +736,13 @@ DS_API ds_status ds_infer(ds_engine* engine, const ds_tensor* const* inputs, siz
 
 /** Delegate mode: registers a parameter. Parameters are numbered in the order of these calls. A
  * parameter with a dimension of 0 is empty. The values are zeros, or those that options.init sets.
+ * @param dtype the type of its views and gradients: DS_DTYPE_NONE for the compute type of the
+ * configuration, or DS_DTYPE_F32, for example for the router of a model in bf16.
+ * {delegate.add.dtype}
  * @param out [out] number of the parameter
  * @return DS_ERROR_STATE after ds_engine_start. {delegate.add.state} */
-DS_API ds_status ds_engine_param_add(ds_engine* engine, const char* name, const int64_t* dims,
-                                     size_t dims_count, int32_t* out);
+DS_API ds_status ds_engine_param_add(ds_engine* engine, const char* name, ds_dtype dtype,
+                                     const int64_t* dims, size_t dims_count, int32_t* out);
 /** Delegate mode: ends the registration, plans the memory, checks the plan against memory_budget
  * and allocates the memory. Call it once, before every call below and all calls that read or change
  * parameters, states or checkpoints; until then these return DS_ERROR_STATE. {delegate.start.first}
@@ -754,6 +790,11 @@ DS_API ds_status ds_release_params(ds_engine* engine, const int32_t* params, siz
  * {delegate.evaluate} An evaluation that you do not announce costs prefetches, but never changes
  * results. {delegate.evaluate.unannounced} Collective. */
 DS_API ds_status ds_engine_evaluate(ds_engine* engine, int32_t on);
+/** Delegate mode, without leases: forgets the gradients and micro-steps of the current step, for
+ * example after an error in the host's backward pass. The next gradient begins the step anew, as if
+ * the forgotten calls had not been made. {delegate.drop} Between steps it does nothing.
+ * {delegate.drop.idle} Collective. */
+DS_API ds_status ds_engine_drop_step(ds_engine* engine);
 /** Gives the place for this rank's gradient of a parameter in the running micro-step, in the
  * compute type. Write the gradient there and hand the tensor to ds_grad_ready, which then copies
  * nothing. The place has arbitrary values at first, and it is yours until ds_grad_ready or

@@ -152,7 +152,8 @@ class Engine {
                                                  c10::toString(tensor.scalar_type()));
     int32_t number = 0;
     const auto dims = tensor.sizes();
-    check(ds_engine_param_add(engine_.get(), name.c_str(), dims.data(), dims.size(), &number));
+    check(ds_engine_param_add(engine_.get(), name.c_str(), DS_DTYPE_NONE, dims.data(), dims.size(),
+                              &number));
   }
 
   /// Writes the value of rank 0 to the engine, and lets the parameter use the engine's memory.

@@ -292,16 +292,27 @@ engine left there.";
 %ds_options(ds_comm_options)
 %ignore ds_engine_options::init;
 %ignore ds_engine_options::init_user_data;
+%ignore ds_engine_options::update;
+%ignore ds_engine_options::update_user_data;
+%ignore ds_update;
 %ignore ds_engine_options_init;
 %ignore ds_engine_options::struct_size;
 %exception ds_engine_options::set_init {
   $action
   if (PyErr_Occurred()) SWIG_fail;
 }
+%exception ds_engine_options::set_update {
+  $action
+  if (PyErr_Occurred()) SWIG_fail;
+}
 %nothread ds_engine_options::set_init;
+%nothread ds_engine_options::set_update;
 %nothread ds_engine_options::~ds_engine_options;
 %feature("docstring") ds_engine_options::set_init "Gives initial values: a callable (param, name, first, values), which changes the memoryview of float32. Once
 only. These options must live until the engine has started.";
+%feature("docstring") ds_engine_options::set_update "Gives the update of optimizer.type Callback: a callable ((param, first, update, lr,
+weight_decay, beta1, beta2, eps, momentum), [values, grads], states) over low-level tensors. Once only. These options must live
+as long as the engine.";
 %extend ds_engine_options {
   ds_engine_options() {
     ds_engine_options *made = malloc(sizeof *made);
@@ -316,8 +327,17 @@ only. These options must live until the engine has started.";
     $self->init = callable == Py_None ? NULL : call_init;
     $self->init_user_data = callable == Py_None ? NULL : Py_NewRef(callable);
   }
+  void set_update(PyObject *callable) {
+    if ($self->update_user_data) {
+      PyErr_SetString(PyExc_RuntimeError, "these options have an update already");
+      return;
+    }
+    $self->update = callable == Py_None ? NULL : call_update;
+    $self->update_user_data = callable == Py_None ? NULL : Py_NewRef(callable);
+  }
   ~ds_engine_options() {
     Py_XDECREF((PyObject *)$self->init_user_data);
+    Py_XDECREF((PyObject *)$self->update_user_data);
     free($self);
   }
 }

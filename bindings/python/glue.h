@@ -370,8 +370,63 @@ static PyObject* capsule_of(PyObject* object) {
   return capsule;
 }
 
+/* The beginning of DLPack 1.2's table of C functions, by which tensors of torch are exchanged without
+ * a call of Python. */
+typedef struct ExchangeApi {
+  uint32_t major, minor;
+  void *older, *allocate;
+  int (*export_tensor)(void* object, DLManagedTensorVersioned** out);
+} ExchangeApi;
+
+/* Returns the functions of torch.Tensor, or NULL for an object of any other type: a subclass may have
+ * a __dlpack__ of its own. */
+static const ExchangeApi* exchange_api_of(PyObject* object) {
+  static PyObject* torch_type = NULL;
+  static const ExchangeApi* api = NULL;
+  PyObject* type = (PyObject*)Py_TYPE(object);
+  if (type == torch_type) return api;
+  PyObject *module = PyObject_GetAttrString(type, "__module__"),
+           *name = PyObject_GetAttrString(type, "__name__"), *capsule = NULL;
+  if (module && name && PyUnicode_CompareWithASCIIString(module, "torch") == 0 &&
+      PyUnicode_CompareWithASCIIString(name, "Tensor") == 0)
+    capsule = PyObject_GetAttrString(type, "__dlpack_c_exchange_api__");
+  const ExchangeApi* found =
+      capsule && PyCapsule_IsValid(capsule, "dlpack_exchange_api")
+          ? (const ExchangeApi*)PyCapsule_GetPointer(capsule, "dlpack_exchange_api")
+          : NULL;
+  PyErr_Clear(); /* an older torch has no such attribute */
+  if (found && found->major == 1) {
+    api = found;
+    torch_type = Py_NewRef(type);
+  }
+  Py_XDECREF(capsule);
+  Py_XDECREF(name);
+  Py_XDECREF(module);
+  return found && found->major == 1 ? found : NULL;
+}
+
+/* Returns whether __dlpack__ would refuse the tensor because it requires a gradient. */
+static int requires_grad(PyObject* tensor) {
+  PyObject* flag = PyObject_GetAttrString(tensor, "requires_grad");
+  const int truth = flag ? PyObject_IsTrue(flag) : 1;
+  Py_XDECREF(flag);
+  PyErr_Clear();
+  return truth != 0;
+}
+
 /* Returns a tensor over the memory of an object with __dlpack__, or of a capsule. */
 static ds_tensor* tensor_of_dlpack(PyObject* object) {
+  const ExchangeApi* api = exchange_api_of(object);
+  DLManagedTensorVersioned* exported = NULL;
+  if (api && !requires_grad(object)) {
+    ds_tensor* made = NULL;
+    if (api->export_tensor(object, &exported) == 0) {
+      if (raised(ds_tensor_from_dlpack(NULL, exported, NULL, &made)) && exported->deleter)
+        exported->deleter(exported);
+      return made;
+    }
+    PyErr_Clear(); /* __dlpack__ says better what is wrong */
+  }
   PyObject* capsule = PyCapsule_CheckExact(object) ? Py_NewRef(object) : capsule_of(object);
   if (!capsule) return NULL;
   ds_tensor* out = NULL;
@@ -1096,6 +1151,53 @@ static ds_status call_backward(const ds_tensor* const* inputs, const ds_tensor* 
   OpCall call = {
       user_data, {inputs, outputs, output_grads, (const ds_tensor* const*)input_grads}, 4, 0};
   return in_python(run_custom, &call) && call.good ? DS_OK : DS_ERROR_USER;
+}
+
+/* ---------------------------------------------------------------- updates by callback */
+
+enum { kMaxStates = 8 };
+typedef struct UpdateCall {
+  PyObject* fn;
+  const ds_update* update;
+  /* Values and gradients, then the states. */
+  ds_tensor* tensors[2 + kMaxStates];
+  int good;
+} UpdateCall;
+static void run_update(void* data) {
+  UpdateCall* call = data;
+  const ds_update* u = call->update;
+  const ds_tensor* const* lent = (const ds_tensor* const*)call->tensors;
+  PyObject *fn = Py_NewRef(call->fn), *arrays = borrowed_list(lent, 2),
+           *states = borrowed_list(lent + 2, u->states_count),
+           *mine = arrays && states
+                       ? Py_BuildValue("(NN)", PyList_AsTuple(arrays), PyList_AsTuple(states))
+                       : NULL;
+  call->good =
+      returned(mine ? PyObject_CallFunction(fn, "(iLLdddddd)OO", u->param, (long long)u->first,
+                                            (long long)u->update, u->lr, u->weight_decay, u->beta1,
+                                            u->beta2, u->eps, u->momentum, arrays, states)
+                    : NULL);
+  end_lists(mine);
+  Py_XDECREF(mine);
+  Py_XDECREF(states);
+  Py_XDECREF(arrays);
+  Py_DECREF(fn);
+}
+
+static ds_status call_update(const ds_update* update, void* user_data) {
+  UpdateCall call = {.fn = user_data, .update = update};
+  const int64_t dims[1] = {(int64_t)update->count};
+  const size_t count = 2 + update->states_count;
+  ds_status status = count <= 2 + kMaxStates ? DS_OK : DS_ERROR_USER;
+  for (size_t i = 0; i < count && status == DS_OK; ++i) {
+    float* elements = i == 0   ? update->values
+                      : i == 1 ? (float*)update->grads
+                               : update->states[i - 2];
+    status = ds_tensor_create(DS_DTYPE_F32, dims, 1, NULL, elements, NULL, &call.tensors[i]);
+  }
+  if (status == DS_OK && !(in_python(run_update, &call) && call.good)) status = DS_ERROR_USER;
+  for (size_t i = 0; i < count && i < 2 + kMaxStates; ++i) ds_tensor_destroy(call.tensors[i]);
+  return status;
 }
 
 /* The largest numbers of outputs of an operation and of dimensions of an output. */

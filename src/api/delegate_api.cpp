@@ -78,8 +78,8 @@ void hand_over(const ds_engine& handle, DelegateEngine& engine, ParamId param,
 }  // namespace
 }  // namespace ds
 
-ds_status ds_engine_param_add(ds_engine* engine, const char* name, const int64_t* dims,
-                              size_t dims_count, int32_t* out) {
+ds_status ds_engine_param_add(ds_engine* engine, const char* name, ds_dtype dtype,
+                              const int64_t* dims, size_t dims_count, int32_t* out) {
   return ds::boundary([&] {
     ds::DelegateEngine& e = ds::delegate(engine, "ds_engine_param_add");
     ds::need_array(dims, dims_count, "dims");
@@ -94,8 +94,8 @@ ds_status ds_engine_param_add(ds_engine* engine, const char* name, const int64_t
                   dims[i]);
       numel *= dims[i];
     }
-    *out =
-        e.add_param(std::string(ds::need_text(name, "name")), {dims, dims + dims_count}).number();
+    const std::string text(ds::need_text(name, "name"));
+    *out = e.add_param(text, {dims, dims + dims_count}, dtype).number();
   });
 }
 
@@ -113,6 +113,10 @@ ds_status ds_engine_evaluate(ds_engine* engine, int32_t on) {
     ds::require(on == 0 || on == 1, "on must be 0 or 1, got {}", on);
     e.evaluate(on == 1);
   });
+}
+
+ds_status ds_engine_drop_step(ds_engine* engine) {
+  return ds::boundary([&] { ds::delegate(engine, "ds_engine_drop_step").drop_step(); });
 }
 
 // The engine checks the parameter ids.

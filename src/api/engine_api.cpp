@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <string>
@@ -36,11 +37,43 @@
 #include "engine/engine.h"
 #include "engine/options.h"
 #include "engine/threads.h"
+#include "kernels/host_update.h"
 
 namespace ds {
 namespace {
 
-constexpr ds_engine_options kDefaults = {sizeof(ds_engine_options), 0, 0, nullptr, nullptr};
+constexpr ds_engine_options kDefaults = {
+    sizeof(ds_engine_options), 0, 0, nullptr, nullptr, nullptr, nullptr};
+
+// The update of optimizer.type "Callback" by a function of the application.
+class CallbackUpdate final : public HostUpdate {
+ public:
+  CallbackUpdate(ds_update_fn* update, void* user_data) : update_(update), user_data_(user_data) {}
+  void update(const HostElements& e) const override {
+    const ds_update given{.struct_size = sizeof(ds_update),
+                          .param = static_cast<int32_t>(e.param),
+                          .first = e.first,
+                          .count = e.values.size(),
+                          .values = e.values.data(),
+                          .grads = e.grads.data(),
+                          .states = e.states.data(),
+                          .states_count = e.states.size(),
+                          .update = e.update,
+                          .lr = e.numbers.lr,
+                          .weight_decay = e.numbers.weight_decay,
+                          .beta1 = e.numbers.beta1,
+                          .beta2 = e.numbers.beta2,
+                          .eps = e.numbers.eps,
+                          .momentum = e.numbers.momentum};
+    if (const ds_status status = update_(&given, user_data_); status != DS_OK)
+      raise(DS_ERROR_USER, "options.update returned {} for elements {} to {} of parameter {}",
+            static_cast<int>(status), e.first, e.first + std::ssize(e.values), e.param);
+  }
+
+ private:
+  ds_update_fn* const update_;
+  void* const user_data_;
+};
 
 // Checks the options of ds_engine_create and converts them. The callback for initial values becomes
 // a function that throws if the callback fails.
@@ -63,6 +96,8 @@ EngineOptions engine_options(const ds_engine_options& given, const Config& confi
               static_cast<int>(status), TensorName(name));
     };
   }
+  if (given.update)
+    out.update = std::make_shared<CallbackUpdate>(given.update, given.update_user_data);
   out.threads = given.threads > 0 ? given.threads : threads_of_rank(config, ranks);
   return out;
 }

@@ -80,7 +80,7 @@ void compile_always(Plan& plan, const Config& config, const Machine& machine) {
   for (BucketId b : grads.ids()) {
     if (!plan.zero.trains(b) || grads[b].exists()) continue;
     const Bucket& bucket = plan.zero.layout.buckets[b];
-    grads[b] = plan.zero.memory.add(Holds::lease, bucket.name + ".lease_grad", config.compute,
+    grads[b] = plan.zero.memory.add(Holds::lease, bucket.name + ".lease_grad", bucket.dtype,
                                     bucket.numel, Tier::device);
   }
   plan.choices.prefetch = config.zero.overlap_comm;
@@ -118,13 +118,16 @@ Plan compile_delegate(const Config& config, const IdVector<ParamId, ParamSpec>& 
   plan.zero = make_zero_plan(config, host.params, rank, mesh, machine);
   if (std::string note = matrix_updates_note(plan.zero); !note.empty())
     plan.zero.notes.push_back(note);
-  for (const Shape& shape : shapes) host.types.push_back({config.compute, shape});
+  for (ParamId p : params.ids()) {
+    const BucketId b = plan.zero.layout.bucket_of[p];
+    host.types.push_back({plan.zero.layout.buckets[b].dtype, shapes[p]});
+  }
   for (BucketId b : plan.zero.buckets.ids()) {
     const Bucket& bucket = plan.zero.layout.buckets[b];
     const BucketState& state = plan.zero.buckets[b];
     host.lease.push_back(state.partitioned
                              ? plan.zero.memory.add(Holds::lease, bucket.name + ".lease",
-                                                    config.compute, bucket.numel, Tier::device)
+                                                    bucket.dtype, bucket.numel, Tier::device)
                              : state.full);
   }
   compile_always(plan, config, machine);

@@ -268,6 +268,10 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, const Me
                   const Machine& machine, bool verify_passes, const PlanPrograms& programs) {
   check_training_graph(forward);
   check_callbacks(forward, config.device);
+  if (config.skip_missing)
+    raise(DS_ERROR_CONFIG,
+          "{}: \"skip\" is for delegate mode; a graph has a gradient of every parameter",
+          KeyName("missing_gradients"));
   Plan plan;
   Graph evaluated = forward;
   if (programs.evaluated.exists()) evaluated.outputs[0].value = programs.evaluated;

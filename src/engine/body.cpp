@@ -4,6 +4,7 @@
 
 #include "checkpoint/agree.h"
 #include "core/base/error.h"
+#include "optim/optimizer.h"
 
 namespace ds {
 
@@ -16,7 +17,8 @@ EngineBody::EngineBody(Config config, Communicator& comm, EngineOptions options,
       checkpoints_(
           runtime_, control_, store_, keeps == StateStore::Keeps::training ? &trained_ : nullptr,
           keeps == StateStore::Keeps::training ? std::function<void()>([this] { make_states(); })
-                                               : nullptr) {}
+                                               : nullptr),
+      keeps_(keeps) {}
 
 // Ranks hold different parts of the state, so a choice may fit on one rank and not on another. Each
 // rank tries the choices from position `most` on and keeps the first that fits; then `most` becomes
@@ -31,8 +33,24 @@ void EngineBody::agree_on_choice(const std::function<size_t(size_t first)>& atte
   }
 }
 
+void EngineBody::check_update() const {
+  if (keeps_ != StateStore::Keeps::training) return;
+  const std::string& type = config().optimizer.type;
+  const bool given = runtime_.options().update != nullptr;
+  if (given != optimizer_of(config().optimizer).by_callback) {
+    raise(DS_ERROR_CONFIG, "{}: \"Callback\" and options.update need each other, got \"{}\" {}",
+          KeyName("optimizer.type"), type, given ? "with an update" : "without an update");
+  }
+  if (given && config().device != "cpu") {
+    raise(DS_ERROR_UNSUPPORTED,
+          "options.update needs device cpu, got '{}', whose threads may not call back",
+          config().device);
+  }
+}
+
 void EngineBody::compile(const Compile& make, Plan& plan) {
   agree_on_choice([&](size_t first) {
+    check_update();
     runtime_.compile([&] { plan = make(first); });
     return plan.choice;
   });

@@ -97,6 +97,11 @@ class EngineBody : protected StateStore::Owner {
 
  private:
   void compile(const Compile& make, Plan& plan);
+  // Throws unless the options have the function that optimizer.type says, on a device that may call
+  // it.
+  void check_update() const;
+
+  const StateStore::Keeps keeps_;
 
   std::map<ProgramKey, std::unique_ptr<Executor>> executors_;
   std::optional<Generation> generation_;

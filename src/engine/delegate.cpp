@@ -48,8 +48,25 @@
 
 namespace ds {
 
+namespace {
+
+// Returns the configuration with smaller buckets, unless it says how large they are. The gradients
+// of a bucket wait in memory of their own until all of them have come, so a bucket of the usual
+// size would hold the gradients of most models twice.
+Config with_host_buckets(Config config) {
+  constexpr int64_t kMost = int64_t{1} << 24;
+  int64_t& size = config.zero.reduce_bucket_size;
+  if (size == ZeroConfig().reduce_bucket_size &&
+      !config.origins.contains("zero_optimization.reduce_bucket_size"))
+    size = kMost;
+  return config;
+}
+
+}  // namespace
+
 DelegateEngine::DelegateEngine(Config config, Communicator& comm, EngineOptions options)
-    : EngineBody(std::move(config), comm, std::move(options), StateStore::Keeps::training),
+    : EngineBody(with_host_buckets(std::move(config)), comm, std::move(options),
+                 StateStore::Keeps::training),
       leases_(runtime_, plan_),
       micros_(this->config()) {
   if (this->config().sparse_gradients)
@@ -67,13 +84,18 @@ DelegateEngine::DelegateEngine(Config config, Communicator& comm, EngineOptions 
         KeyName("optimizer.type"), this->config().optimizer.type);
 }
 
-ParamId DelegateEngine::add_param(const std::string& name, const std::vector<int64_t>& shape) {
+ParamId DelegateEngine::add_param(const std::string& name, const std::vector<int64_t>& shape,
+                                  DType dtype) {
   if (started_)
     raise(DS_ERROR_STATE, "parameter '{}' must be added before ds_engine_start", TensorName(name));
   require(!name.empty(), "name must not be empty");
   const IdVector<ParamId, std::string>& names = store_.param_names();
   require(std::find(names.begin(), names.end(), name) == names.end(),
           "parameter '{}' is added twice", TensorName(name));
+  const DType compute = config().compute;
+  require(dtype == DS_DTYPE_NONE || dtype == compute || dtype == DS_DTYPE_F32,
+          "dtype of parameter '{}' must be {}{}, got {}", TensorName(name), dtype_name(compute),
+          compute == DS_DTYPE_F32 ? "" : " or f32", dtype_name(dtype));
   std::vector<Dim> dims;
   for (int64_t d : shape) {
     require(d >= 0, "parameter '{}' must have no negative dimension, got {}", TensorName(name), d);
@@ -85,7 +107,9 @@ ParamId DelegateEngine::add_param(const std::string& name, const std::vector<int
           kMost, numel);
   store_.add_param(name, ParamSlice::whole(shape));
   shapes_.emplace_back(std::move(dims));
-  return specs_.add({name, numel});
+  ParamSpec spec{name, numel};
+  spec.dtype = dtype;
+  return specs_.add(std::move(spec));
 }
 
 void DelegateEngine::start() {
@@ -249,14 +273,14 @@ void DelegateEngine::grad_ready(ParamId param, const Gradient& grad) {
   store_.check_param(param);
   require_started();
   TensorName name(specs_[param].name);
-  DType compute = config().compute;
+  const DType dtype = plan_.host.types[param].dtype;
   require(grad.numel == specs_[param].numel, "gradient of '{}' must have {} elements, got {}", name,
           specs_[param].numel, grad.numel);
-  require(grad.dtype == compute || (grad.dtype == DS_DTYPE_F32 && !grad.on_device),
-          "gradient of '{}' must be {}{}, got {}", name, dtype_name(compute),
-          grad.on_device            ? " in memory of the device"
-          : compute == DS_DTYPE_F32 ? ""
-                                    : " or f32",
+  require(grad.dtype == dtype || (grad.dtype == DS_DTYPE_F32 && !grad.on_device),
+          "gradient of '{}' must be {}{}, got {}", name, dtype_name(dtype),
+          grad.on_device          ? " in memory of the device"
+          : dtype == DS_DTYPE_F32 ? ""
+                                  : " or f32",
           dtype_name(grad.dtype));
   check_gradient(param, "ds_grad_ready");
   if (!begun_) begin_step();
@@ -269,7 +293,7 @@ void DelegateEngine::grad_ready(ParamId param, const Gradient& grad) {
   bool followed = follow({HostEvent::Kind::grad, {param}});
   begun_ = true;
   micros_.mark_gradient();
-  held.grad.given = true;
+  held.grad.given = held.has_gradient = true;
   --leases_.buckets[store_.bucket_of(param)].missing;
   if (!followed) {
     runtime_.guarded([&] {
@@ -292,26 +316,19 @@ void DelegateEngine::set(std::string_view name, double value) {
   runtime_.guarded([&] { order_.events().empty() ? order_.leave() : leave_record(); });
 }
 
-void DelegateEngine::weigh() { control_.set_weight(micros_.total(runtime_.data_ranks())); }
-
 void DelegateEngine::end_micro_step() {
   require_started();
   require_training("ds_backward");
   micros_.require_more("ds_backward");
   micros_.require_weight();
   if (!begun_) begin_step();
-  // If the host viewed the place of a gradient but passed no gradient, the engine takes the place
-  // back. It must wait until the host's stream has stopped writing there.
-  for (ParamId p : specs_.ids()) {
-    if (leases_.params[p].grad.stream && !leases_.params[p].grad.given)
-      leases_.params[p].grad.stream->synchronize();
-  }
+  leases_.wait_for_writers();
   bool followed = follow({HostEvent::Kind::end, {}});
   begun_ = true;
   runtime_.guarded([&] {
     if (!followed) reduce_ready(true);
     micros_.end();
-    if (micros_.all_done()) weigh();
+    if (micros_.all_done()) control_.set_weight(micros_.total(runtime_.data_ranks()));
   });
   leases_.begin_micro_step();
 }
@@ -325,11 +342,7 @@ StepResult DelegateEngine::step() {
           "their number",
           micros_.count(), micros_.done());
   }
-  for (ParamId p : leases_.params.ids()) {
-    if (leases_.params[p].leases > 0)
-      raise(DS_ERROR_STATE, "parameter '{}' must have no lease at ds_step, got {}",
-            TensorName(specs_[p].name), leases_.params[p].leases);
-  }
+  require_released("ds_step");
   runtime_.guarded([&] { finish_calls(); });
   std::string reason;
   if (control_.skips() && control_.weight() == 0) {
@@ -343,6 +356,21 @@ StepResult DelegateEngine::step() {
   forget_calls();
   micros_.begin();
   return reason.empty() ? control_.finish() : control_.finish(reason);
+}
+
+// Sums of the forgotten micro-steps stay where they are: the first micro-step of the next step
+// overwrites them.
+void DelegateEngine::drop_step() {
+  require_started();
+  require_training("ds_engine_drop_step");
+  require_released("ds_engine_drop_step");
+  runtime_.guarded([&] {
+    leases_.wait_for_writers();
+    runtime_.settle();
+    forget_calls();
+    micros_.begin();
+  });
+  leases_.begin_micro_step();
 }
 
 // Returns the first gradient with NaN or infinity in this rank's part of the sums over ranks.
@@ -372,6 +400,7 @@ Executor& DelegateEngine::refresh() {
 
 void DelegateEngine::begin_step() {
   store_.require_refreshed();
+  for (Leases::Param& param : leases_.params) param.has_gradient = false;
   store_.changed();
   control_.begin_step();
 }
@@ -388,14 +417,18 @@ void DelegateEngine::require_idle(const char* call) {
         micros_.done(), micros_.count());
 }
 
-void DelegateEngine::require_unleased(const char* call) {
-  require_idle(call);
+void DelegateEngine::require_released(const char* call) const {
   for (ParamId p : leases_.params.ids()) {
     if (leases_.params[p].leases > 0)
       raise(DS_ERROR_STATE,
             "{} must not be called while parameter '{}' is leased: it has {} leases", call,
             TensorName(specs_[p].name), leases_.params[p].leases);
   }
+}
+
+void DelegateEngine::require_unleased(const char* call) {
+  require_idle(call);
+  require_released(call);
 }
 
 void DelegateEngine::begin_change(const char* call) {

@@ -46,7 +46,9 @@ class DelegateEngine final : public EngineBody {
   DelegateEngine(Config config, Communicator& comm, EngineOptions options);
 
   // Adds a parameter; allowed only before start(). Initial values come from EngineOptions::initial.
-  ParamId add_param(const std::string& name, const std::vector<int64_t>& shape);
+  // The host computes with it in the compute type or, if it wants to, in f32.
+  ParamId add_param(const std::string& name, const std::vector<int64_t>& shape,
+                    DType dtype = DS_DTYPE_NONE);
   // Compiles the plan and allocates memory. Call it once, before the calls below. A start that is
   // refused allocates nothing, but if the initial values are refused, the engine is unusable.
   void start();
@@ -86,6 +88,9 @@ class DelegateEngine final : public EngineBody {
   // are 0: the result says so, and only the counter of steps changes.
   StepResult step();
 
+  // Forgets the gradients and micro-steps of the current step; allowed without leases.
+  void drop_step();
+
   // Sets a number of MicroSteps or, until step(), of the update. Not collective, but all ranks must
   // make the same call, except for a weight.
   void set(std::string_view name, double value) override;
@@ -106,6 +111,7 @@ class DelegateEngine final : public EngineBody {
   void require_training(const char* call) const;
   // Checks a call that passes a gradient or asks where to write it.
   void check_gradient(ParamId param, const char* call) const;
+  void require_released(const char* call) const;
   void require_unleased(const char* call) override;
   void begin_change(const char* call) override;
   std::string bad_tensor();
@@ -138,8 +144,6 @@ class DelegateEngine final : public EngineBody {
   // when it was left at `done`.
   void take_gradients(Position done);
   void finish_calls();
-  // Computes what the sums of gradients are divided by, after the last micro-step.
-  void weigh();
   void record(const HostOrder::Events& calls, std::string hash);
   void compare_orders(const HostOrder::Events& calls, const std::string& hash);
   // The functions below serve a host call by call.

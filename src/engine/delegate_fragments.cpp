@@ -67,6 +67,11 @@ void DelegateEngine::reduce_ready(bool all) {
     // A step that is cut short ends with a micro-step without gradients.
     const MicroOfStep at{MicroId(micros_.done()), micros_.count() + (micros_.cut_short() ? 1 : 0)};
     run_fragment({b, reduced_alike(plan_.zero, at)});
+    // The first step runs call by call. Without its pages of reduced gradients, its peak of memory
+    // is that of the steps that follow.
+    if (order_.recorded()) continue;
+    runtime_.settle();
+    runtime_.memory().discard(runtime_.buffer(plan_.host.grads[b]));
   }
 }
 

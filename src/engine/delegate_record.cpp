@@ -101,7 +101,10 @@ void DelegateEngine::finish_calls() {
   HostOrder::Events calls = as_recorded ? HostOrder::Events() : order_.training_calls();
   std::string hash = as_recorded ? order_.record_hash() : HostOrder::hash_of(calls);
   compare_orders(as_recorded ? order_.record().events : calls, hash);
-  if (micros_.cut_short() || !config().by_tokens()) weigh();
+  if (micros_.cut_short() || !config().by_tokens())
+    control_.set_weight(micros_.total(runtime_.data_ranks()));
+  // All ranks have made the same calls, so they leave out the same parameters.
+  if (config().skip_missing) control_.leave_out(leases_.without_gradient());
   if (as_recorded) {
     run_recorded(plan_.step().end());
   } else {

@@ -30,7 +30,7 @@ void Leases::begin_micro_step() {
 Leases::Place Leases::own_place(ParamId param) const {
   const Layout& layout = plan_.zero.layout;
   return {&runtime_.buffer(plan_.host.lease[layout.bucket_of[param]]),
-          layout.place(param).begin * size_of(plan_.zero.compute)};
+          layout.place(param).begin * size_of(plan_.host.types[param].dtype)};
 }
 
 Leases::Place Leases::grad_place(ParamId param) const {
@@ -41,6 +41,18 @@ Leases::Place Leases::grad_place(ParamId param) const {
 void Leases::clear_grad(ParamId param) {
   const Place place = grad_place(param);
   runtime_.memory().fill(*place.buffer, place.begin, 0, shaped(param).bytes());
+}
+
+void Leases::wait_for_writers() const {
+  for (const Param& param : params) {
+    if (param.grad.stream && !param.grad.given) param.grad.stream->synchronize();
+  }
+}
+
+IdVector<ParamId, char> Leases::without_gradient() const {
+  IdVector<ParamId, char> without;
+  for (const Param& param : params) without.push_back(!param.has_gradient);
+  return without;
 }
 
 void Leases::put(const HostGradient& grad, const Place& to, int64_t numel) {

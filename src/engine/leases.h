@@ -40,6 +40,8 @@ class Leases {
     // The copy that the host sees if host code cannot use `place`; created at the first view of the
     // lease.
     std::shared_ptr<Arena> copy;
+    // Whether the parameter has had a gradient in this step.
+    bool has_gradient = false;
     // The gradient of the parameter in this micro-step.
     struct {
       bool given = false;
@@ -72,6 +74,11 @@ class Leases {
   Place own_place(ParamId param) const;
   Place grad_place(ParamId param) const;
   void clear_grad(ParamId param);
+  // If the host has viewed the place of a gradient but passed no gradient, the engine takes the
+  // place back. Waits until the host's stream has stopped writing there.
+  void wait_for_writers() const;
+  // Returns, for each parameter, whether it has had no gradient in this step.
+  IdVector<ParamId, char> without_gradient() const;
   // Copies `numel` elements of a gradient to `to`.
   void put(const HostGradient& grad, const Place& to, int64_t numel);
   // Returns a view with the parameter's type and shape but no address.

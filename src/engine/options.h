@@ -12,6 +12,7 @@
 #include "core/graph/graph.h"
 #include "core/program/mesh.h"
 #include "core/program/program.h"
+#include "kernels/host_update.h"
 #include "kernels/kernel.h"
 
 namespace ds {
@@ -33,6 +34,8 @@ struct EngineOptions {
   std::function<void(ParamId param, const std::string& name, int64_t first,
                      std::span<float> values)>
       initial;
+  // The update of optimizer.type "Callback".
+  std::shared_ptr<const HostUpdate> update;
   // Receives the reports of rank 0 about modules (engine/module_monitor.h). If it is null, they are
   // written to the log.
   std::function<void(const std::string& text)> module_report;

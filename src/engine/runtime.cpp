@@ -350,6 +350,8 @@ std::unique_ptr<Executor> Runtime::executor(const Program& program, StepControl&
   context.tail = &tail_;
   context.scalars = &control.block();
   context.groups = &control.groups();
+  context.left_out = &control.left_out();
+  context.update = options_.update.get();
   context.trace = trace_.get();
   if (program.name == "step") context.before_instr = options_.before_instr;
   std::unique_ptr<Executor> made =

@@ -328,7 +328,7 @@ void StateStore::write_part(ParamId param, const std::string& kind, int64_t begi
   std::vector<float> scaled;
   const float* in = values + (from - place - begin);
   if (kind == kMasterName && !begun(param)) {
-    scaled = rounded(runtime_.config().compute, in, to - from);
+    scaled = rounded(zero_.layout.buckets[b].dtype, in, to - from);
     in = scaled.data();
   }
   if (held.scale != 1) {
@@ -471,7 +471,7 @@ void StateStore::write_state(StateKind kind, BucketId bucket, int64_t begin, int
         // rounded values.
         const bool exact = kind != StateKind::master || begun(param);
         const std::vector<float> fewer =
-            exact ? std::vector<float>() : rounded(runtime_.config().compute, values, n);
+            exact ? std::vector<float>() : rounded(zero_.layout.buckets[bucket].dtype, values, n);
         values_.write(ref.buffer, ref.first + at - first(bucket), n, exact ? values : fewer.data());
       });
 }

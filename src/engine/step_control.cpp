@@ -31,6 +31,11 @@ StepControl::StepControl(const Config& config, int world) : config_(config) {
   choose_groups();
 }
 
+void StepControl::leave_out(const IdVector<ParamId, char>& params) {
+  left_out_.now = params;
+  left_out_.updates.resize(params.size(), 0);
+}
+
 void StepControl::resume(int64_t steps, int64_t updates, uint64_t seed) {
   scalars_.step = steps;
   scalars_.updates = updates;
@@ -185,7 +190,9 @@ const StepResult& StepControl::finish(std::string reason) {
     for (size_t g = 0; g < rate_sums_.size(); ++g)
       rate_sums_[g] = local ? static_cast<float>(groups_[g].rate_sum) : 0.0f;
     ++scalars_.updates;
+    for (ParamId param : left_out_.now.ids()) left_out_.updates[param] += left_out_.now[param];
   }
+  left_out_.now.clear();
   const bool f16 = config_.scales_loss();
   // A step without data, or one whose leaves have no weight, says nothing about the scale.
   const bool overflow = skips() && weight() > 0,

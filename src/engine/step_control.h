@@ -9,9 +9,12 @@
 #include <vector>
 
 #include "core/base/group_scalars.h"
+#include "core/base/ids.h"
 #include "core/config/config.h"
 #include "core/config/loss_scaler.h"
 #include "core/device/scalars.h"
+#include "core/graph/graph.h"
+#include "exec/left_out.h"
 #include "optim/param_groups.h"
 
 namespace ds {
@@ -99,6 +102,12 @@ class StepControl {
   void take_rate_sums(int64_t first, std::span<const float> sums);
   void forget_rate_sums();
 
+  // Leaves these parameters out of the update of the current step.
+  void leave_out(const IdVector<ParamId, char>& params);
+  // Returns which parameters are left out, and how often each was since forget_left_out().
+  const LeftOut& left_out() const { return left_out_; }
+  void forget_left_out() { left_out_ = {}; }
+
   // Sets the counters and the seed to those of a continued run.
   void resume(int64_t steps, int64_t updates, uint64_t seed);
   // Declare that the next run is a step, or that it is evaluation, which has no dropout.
@@ -132,6 +141,7 @@ class StepControl {
   // The factor of scale_rates().
   double rate_factor_ = 1;
   std::vector<float> rate_sums_;
+  LeftOut left_out_;
   std::set<std::string> bad_gradients_;
   LossScaler scaler_;
   StepResult last_;

@@ -2,8 +2,9 @@
 // Each change alters the plan, because frozen parameters have no gradients and parameters trained
 // for the first time need states. Bias corrections must count the updates of each parameter
 // separately.
-// Invariant: a trained parameter has had control_.updates() updates, less its entry in `missed`; a
-// frozen parameter has had as many as its entry in updates_ says. All ranks compare their requests
+// Invariant: a trained parameter has had control_.updates() updates, less its entry in `missed` and
+// those that have left it out since; a frozen parameter has had as many as its entry in updates_
+// says. All ranks compare their requests
 // before anything changes, because their plans must stay equal. A change compiles a plan, keeps the
 // states that exist and sets initial values for new states.
 #include "engine/trained_set.h"
@@ -106,7 +107,8 @@ IdVector<ParamId, int64_t> TrainedSet::own_updates() const {
   updates.resize(store_.param_names().size(), 0);
   for (ParamId p : updates.ids()) {
     if (!store_.zero().trained.frozen[p])
-      updates[p] = control_.updates() - store_.zero().trained.missed[p];
+      updates[p] = control_.updates() - store_.zero().trained.missed[p] -
+                   control_.left_out().count(p.number());
   }
   return updates;
 }
@@ -120,6 +122,8 @@ void TrainedSet::set(const IdVector<ParamId, char>& frozen, const IdVector<Param
     if (!now.begun[p]) updates[p] = 0;
     if (!frozen[p]) next.missed[p] = control_.updates() - updates[p];
   }
+  // From here on next.missed counts them.
+  control_.forget_left_out();
   if (next != now) {
     recompile(next);
     store_.changed();

@@ -84,8 +84,9 @@ bool Captures::can_take(InstrId i) const {
   const Instr& in = program_.instrs[i];
   const Kind kind = in.def->kind;
   if (kind == Kind::collective || kind == Kind::file || kind == Kind::event) return false;
-  return kind != Kind::update ||
-         std::ranges::all_of(in.runs, [](const ElementRun& run) { return run.group == 0; });
+  return kind != Kind::update || std::ranges::all_of(in.runs, [](const ElementRun& run) {
+           return run.group == 0 && !run.skips;
+         });
 }
 
 bool Captures::begins_phase(const Own& piece, InstrId i) const {

@@ -22,11 +22,13 @@
 #include "core/device/view.h"
 #include "core/program/program.h"
 #include "exec/issue_number.h"
+#include "exec/left_out.h"
 #include "exec/marks.h"
 #include "exec/queues.h"
 #include "io/async_file.h"
 #include "io/file.h"
 #include "io/request.h"
+#include "kernels/host_update.h"
 #include "kernels/kernel.h"
 
 namespace ds {
@@ -69,6 +71,10 @@ struct ExecContext {
   // The scalars of parameter groups, for updates. Null if there is only group 0, whose scalars are
   // in `scalars`.
   const std::vector<GroupScalars>* groups = nullptr;
+  // The parameters that updates leave out. Null if no run of elements is ever left out.
+  const LeftOut* left_out = nullptr;
+  // The host's update, for instruction `callback`. Null if the program has none.
+  const HostUpdate* update = nullptr;
   // If null, nothing is traced.
   Trace* trace = nullptr;
   // For tests, called before each instruction that takes part in its micro-step is issued; the call

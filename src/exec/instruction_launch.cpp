@@ -49,6 +49,7 @@
 #include "exec/queues.h"
 #include "io/request.h"
 #include "kernels/custom.h"
+#include "kernels/host_update.h"
 #include "kernels/kernel.h"
 
 namespace ds {
@@ -105,12 +106,13 @@ bool by_runs(const Instr& in) { return !in.runs.empty() && in.def->kind == Kind:
 // A kernel of the registry, bound to its attributes, runs and thread team.
 class CpuKernel final : public Kernel {
  public:
-  CpuKernel(KernelFn run, const Instr& in, ThreadTeam& team)
+  // `custom` has the callbacks of the host, if the kernel calls any.
+  CpuKernel(KernelFn run, const Instr& in, ThreadTeam& team, const CustomOp* custom)
       : run_(run),
         attrs_(in.attrs),
         team_(team),
         runs_(by_runs(in) ? std::span<const ElementRun>() : in.runs),
-        custom_(in.custom.get()) {}
+        custom_(custom) {}
   void run(const LaunchArgs& args) const override {
     if (!args.run.any())
       return run_({args.in, args.out, attrs_, *args.scalars, args.leaf, team_, runs_, custom_});
@@ -126,11 +128,15 @@ class CpuKernel final : public Kernel {
   const CustomOp* const custom_;
 };
 
-// Returns the kernel of the registry, or of a custom operation, for the types of the launch's
-// views.
+// Returns whether the kernel of the instruction calls a function of the host.
+bool calls_host(const Instr& in) { return in.custom || in.def->op == Op::callback; }
+
+// Returns the kernel of the registry, of a custom operation or of the host's update, for the types
+// of the launch's views.
 KernelFn find_kernel(const KernelRegistry& kernels, const Instr& in, const Launch& launch,
                      std::string_view device) {
   if (in.custom) return custom_kernel(in.def->name);
+  if (in.def->op == Op::callback) return host_update_kernel();
   std::vector<DType> in_types, out_types;
   for (size_t k = 0; k < launch.views.size(); ++k) {
     (k < static_cast<size_t>(launch.inputs) ? in_types : out_types)
@@ -213,9 +219,9 @@ Executor::Executor(const Program& program, ExecContext context)
   for (Launch& launch : launches_) {
     const Instr& in = *launch.instr;
     if (!has_kernel(*in.def)) continue;
-    ensure(!in.custom || context_.queues->of(in.queue)->immediate(),
-           "custom operation '{}' would run on another thread than the caller's",
-           in.custom ? in.custom->name : "");
+    ensure(!calls_host(in) || context_.queues->of(in.queue)->immediate(),
+           "callbacks of '{}' would run on another thread than the caller's",
+           in.custom ? in.custom->name : in.def->name);
     kernels_.push_back(kernel_of(launch));
     launch.kernel = kernels_.back().get();
   }
@@ -229,7 +235,8 @@ std::unique_ptr<Kernel> Executor::kernel_of(const Launch& launch) const {
   DeviceQueue& queue = *context_.queues->of(in.queue);
   if (queue.runs_host_code()) {
     KernelFn run = find_kernel(*context_.kernels, in, launch, context_.queues->device().kernels());
-    return std::make_unique<CpuKernel>(run, in, context_.queues->team(in.queue));
+    const CustomOp* custom = in.custom ? in.custom.get() : context_.update;
+    return std::make_unique<CpuKernel>(run, in, context_.queues->team(in.queue), custom);
   }
   return queue.make_kernel({in.def->name, launch.views.first(inputs), launch.views.subspan(inputs),
                             in.attrs, launch.by_runs ? std::span<const ElementRun>() : in.runs});
@@ -381,12 +388,15 @@ void Executor::check_copies(const LaunchArgs& results, DeviceQueue& queue) {
 void Executor::run_by_runs(const Launch& launch, const LaunchArgs& args, DeviceQueue& queue) {
   const int64_t total = args.in[0].numel();
   for (const ElementRun& run : launch.instr->runs) {
+    if (run.skips && context_.left_out->has(run.param)) continue;
+    const int64_t missed =
+        run.missed + (run.skips ? context_.left_out->count(run.param) : int64_t{0});
     std::vector<TensorView> in = part_of(args.in, run.begin, run.end, total),
                             out = part_of(args.out, run.begin, run.end, total);
     const GroupScalars* own =
         run.group == 0 ? nullptr : &context_.groups->at(static_cast<size_t>(run.group));
     queue.launch(*launch.kernel,
-                 {in, out, args.scalars, args.leaf, {run.missed, run.param, run.element, own}});
+                 {in, out, args.scalars, args.leaf, {missed, run.param, run.element, own}});
   }
 }
 

@@ -15,6 +15,7 @@
 #include "core/base/json.h"
 #include "core/config/needs.h"
 #include "core/config/refuse.h"
+#include "core/program/instruction.h"
 #include "optim/optimizer_types.h"
 #include "optim/param_groups.h"
 #include "optim/rate_rules.h"
@@ -62,8 +63,10 @@ Key optimizer_type_key() {
       get,
       KeyKind::text,
       "`Adam`, `AdamW`, `SGD`, `Lion`, `Adagrad`, `Lamb`, `OneBitAdam`, `ZeroOneAdam`, "
-      "`OneBitLamb` or `Muon`, any case. A parameter that the chosen type does not have is "
-      "refused. `Muon` makes the momentum of every matrix orthogonal and leaves parameters of "
+      "`OneBitLamb`, `Muon` or `Callback`, any case. A parameter that the chosen type does not "
+      "have is refused. With `Callback`, a function of the host updates each element "
+      "(`ds_engine_options.update`). `Muon` makes the momentum of every matrix orthogonal and "
+      "leaves parameters of "
       "fewer than two dimensions, and those with \"embed\" or \"lm_head\" in their name, to AdamW "
       "([ADR 42](../adr/0042-muon-gathers-momentum.md)). `OneBitAdam` is Adam without bias "
       "correction and with decoupled decay, and after `freeze_step` ranks average momenta, at one "
@@ -137,11 +140,12 @@ Key bf16_key(std::string path, DType OptimizerConfig::*field, const char* doc) {
 // libds has, and DeepSpeed's keys under bf16.
 void state_type_keys(KeyList& keys) {
   KeyRows rows(keys, "optimizer.", &Config::optimizer);
-  rows.choice("states", &OptimizerConfig::states,
-              {{"f32", DS_DTYPE_F32}, {"bf16", DS_DTYPE_BF16}, {"u8", DS_DTYPE_U8}},
-              "`f32`, `bf16` or `u8`: the type of the optimizer's states, other than masters. "
-              "`u8`, for Adam and AdamW, means 8-bit codes with a scale for each block of 256 "
-              "elements ([ADR 40](../adr/0040-states-in-8-bits.md)). Lamb and Muon keep f32");
+  rows.choice(
+      "states", &OptimizerConfig::states,
+      {{"f32", DS_DTYPE_F32}, {"bf16", DS_DTYPE_BF16}, {"u8", DS_DTYPE_U8}},
+      "`f32`, `bf16` or `u8`: the type of the optimizer's states, other than masters. "
+      "`u8`, for Adam and AdamW, means 8-bit codes with a scale for each block of 256 "
+      "elements ([ADR 40](../adr/0040-states-in-8-bits.md)). Lamb, Muon and Callback keep f32");
   rows.choice("rounding", &OptimizerConfig::stochastic, {{"nearest", false}, {"stochastic", true}},
               "how masters in bf16 and states in bf16 or u8 are rounded: `nearest`, or "
               "`stochastic`, to one of the two neighbours by a draw that depends on seed, step, "
@@ -177,6 +181,25 @@ Key no_decay_key() {
           "fewer than two dimensions that is in no group of `optimizer.param_groups`",
           {},
           words};
+}
+
+// Refuses names of states that checkpoints could not keep apart from others.
+void check_state_names(const std::vector<std::string>& names) {
+  const char* path = "optimizer.params.states";
+  if (names.size() > kMostOwnStates)
+    refuse(path, "expected at most {} names, got {}", kMostOwnStates, names.size());
+  for (size_t i = 0; i < names.size(); ++i) {
+    const std::string& name = names[i];
+    const bool plain = name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == name.npos;
+    if (name.empty() || name.size() > 64 || name[0] < 'a' || !plain)
+      refuse(path, "expected names of 1 to 64 of a-z, 0-9 and _, from a letter on, got \"{}\"",
+             name);
+    if (name == "param" || name == "master" || name == "grad")
+      refuse(path, "\"{}\" is the name of what every element has", name);
+    if (std::find(names.begin(), names.begin() + static_cast<int64_t>(i), name) !=
+        names.begin() + static_cast<int64_t>(i))
+      refuse(path, "\"{}\" is given twice", name);
+  }
 }
 
 // Appends the keys of the optimizers that compress.
@@ -286,6 +309,10 @@ void optimizer_keys(KeyList& keys) {
       not_negative);
   add("eps_inside_sqrt", &O::eps_inside_sqrt,
       "Lamb: `eps` is added inside the square root instead of to its result");
+  add("states", &O::own_states,
+      "Callback: the names of up to 8 states that each element has beside its value, all 0 at "
+      "first; letters a to z, digits and `_`, beginning with a letter")
+      .then([](const Config& c) { check_state_names(c.optimizer.own_states); });
   add_key(keys, param_groups_key()).shown("none");
   add_key(keys, no_decay_key());
   add("fp32_optimizer_states", &O::fp32_states,
@@ -322,7 +349,7 @@ void complete_state_types(Config& c) {
         "keeps small changes on average");
   }
   const bool lean = bf16_masters || o.states != DS_DTYPE_F32;
-  if (lean && (o.type == "Lamb" || o.type == "Muon")) {
+  if (lean && (o.type == "Lamb" || o.type == "Muon" || o.type == "Callback")) {
     refuse("optimizer.type", "\"{}\" keeps masters and states in f32, {} is bf16", o.type,
            bf16_masters ? kMasters : "optimizer.states");
   }
@@ -357,6 +384,13 @@ void complete_optimizer(Config& c, const ConfigDocument& reader) {
     c.warnings.push_back(fmt::format(
         "optimizer.params.bias_correction: {} never corrects the bias; it is taken as false",
         c.optimizer.type));
+  }
+  if (c.skip_missing &&
+      (c.optimizer.compressed() || c.optimizer.type == "Lamb" || c.optimizer.type == "Muon")) {
+    refuse("missing_gradients",
+           "\"skip\" needs an optimizer that updates each element by itself, optimizer.type is "
+           "\"{}\"",
+           c.optimizer.type);
   }
   if (c.optimizer.nesterov && c.optimizer.momentum == 0) {
     refuse("optimizer.params.nesterov", "true needs optimizer.params.momentum above 0, got {}",

@@ -17,7 +17,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <map>
+#include <mutex>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "core/base/ascii.h"
 #include "core/base/contains.h"
@@ -102,6 +106,8 @@ StepForm zero_one_form(const OptimizerConfig& o, int64_t updates) {
   if (updates == o.var_freeze_step) return StepForm::freezing;
   return synchronises(o, updates) ? StepForm::compressed : StepForm::local;
 }
+
+Attrs no_attrs(const OptimizerConfig&) { return {}; }
 
 Attrs sgd_attrs(const OptimizerConfig& o) {
   Attrs attrs{{"nesterov", static_cast<int64_t>(o.nesterov ? 1 : 0)}};
@@ -209,12 +215,26 @@ std::deque<Optimizer> built_in() {
        .states = {{"exp_avg"}, {.name = "exp_avg_sq", .of_matrices = false}},
        .attrs = muon_adam_attrs,
        .matrices = MatrixUpdate{"muon_momentum", "muon", 1e-7, 3.4445, -4.7750, 2.0315, 5}},
+      {.types = {"Callback"}, .op = "callback", .attrs = no_attrs, .by_callback = true},
   };
 }
 
 std::deque<Optimizer>& optimizers() {
   static auto& rows = *new std::deque<Optimizer>(built_in());
   return rows;
+}
+
+// Returns the row of an update by callback that has these states. Rows are made once for each list
+// and stay, because optimizer_of() returns references.
+const Optimizer& with_states(const Optimizer& row, const std::vector<std::string>& states) {
+  static std::mutex mutex;
+  static auto& rows = *new std::map<std::vector<std::string>, Optimizer>;
+  const std::scoped_lock lock(mutex);
+  const auto [made, is_new] = rows.try_emplace(states, row);
+  if (is_new) {
+    for (const std::string& name : states) made->second.states.push_back({name});
+  }
+  return made->second;
 }
 
 // Checks the properties of states that the loops over state rows assume.
@@ -277,7 +297,8 @@ void add_optimizer(Optimizer row, OptimizerType type) {
 
 const Optimizer& optimizer_of(const OptimizerConfig& config) {
   for (const Optimizer& row : optimizers()) {
-    if (contains(row.types, config.type)) return row;
+    if (!contains(row.types, config.type)) continue;
+    return row.by_callback ? with_states(row, config.own_states) : row;
   }
   raise(DS_ERROR_CONFIG, "{}: \"{}\" is unknown", KeyName("optimizer.type"), config.type);
 }

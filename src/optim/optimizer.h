@@ -102,6 +102,9 @@ struct Optimizer {
   std::optional<Compression> compression = std::nullopt;
   // The states that all parameters have as one tensor, for an optimizer that joins their momenta.
   std::vector<StateRow> joint = {};
+  // Whether a function of the host is the update (EngineOptions::update). The states are those that
+  // the configuration names, and each launch covers elements of one parameter, without its padding.
+  bool by_callback = false;
 
   bool compresses() const { return compression.has_value(); }
   // Returns the names of the canonical states.

@@ -19,7 +19,7 @@ OptimizerType adam(std::string name) {
 
 // The defaults are those of the classes that DeepSpeed runs, in this order: DeepSpeedCPUAdam and
 // FusedAdam, torch.optim.SGD, DeepSpeedCPULion, DeepSpeedCPUAdagrad, FusedLamb, OnebitAdam,
-// ZeroOneAdam, OnebitLamb, MuonWithAuxAdam.
+// ZeroOneAdam, OnebitLamb, MuonWithAuxAdam. The update of Callback is a function of the host.
 std::vector<OptimizerType>& all_types() {
   static auto& types = *new std::vector<OptimizerType>{
       adam("Adam"),
@@ -47,6 +47,7 @@ std::vector<OptimizerType>& all_types() {
        {"momentum", "ns_method", "muon_lr", "adam_lr", "betas", "eps", "adam_w_mode",
         "bias_correction"},
        {.type = "Muon", .lr = 0.02, .beta2 = 0.95, .eps = 1e-10, .momentum = 0.95}},
+      {"Callback", {"states", "betas", "eps", "momentum"}, {.type = "Callback"}},
   };
   return types;
 }

@@ -16,20 +16,23 @@ namespace {
 
 // Returns the runs of trained elements among elements [low, low + count) of a bucket, counted from
 // `low`. Padding belongs to the parameter before it. With `by_param`, each run has elements of only
-// one parameter and says which one.
+// one parameter and says which one; without `padding`, it also has none of its padding. `skips` is
+// ElementRun::skips.
 std::vector<ElementRun> update_runs(const ZeroPlan& plan, BucketId bucket, int64_t low,
-                                    int64_t count, bool by_param) {
+                                    int64_t count, bool by_param, bool padding, bool skips) {
   std::vector<ElementRun> runs;
   const Bucket& b = plan.layout.buckets[bucket];
   for (size_t i = 0; i < b.params.size(); ++i) {
     ParamId param = b.params[i].param;
     int64_t next = i + 1 < b.params.size() ? b.params[i + 1].begin : b.numel,
             missed = plan.trained.missed[param], group = plan.trained.group[param];
+    if (!padding) next = b.params[i].begin + b.params[i].numel;
     int64_t begin = std::max(b.params[i].begin - low, int64_t{0}),
             end = std::min(next - low, count);
     if (plan.trained.frozen[param] || begin >= end) continue;
     if (by_param) {
-      runs.push_back({begin, end, missed, group, param.number(), begin + low - b.params[i].begin});
+      runs.push_back(
+          {begin, end, missed, group, param.number(), begin + low - b.params[i].begin, skips});
     } else if (!runs.empty() && runs.back().end == begin && runs.back().missed == missed &&
                runs.back().group == group) {
       runs.back().end = end;
@@ -44,7 +47,7 @@ std::vector<ElementRun> update_runs(const ZeroPlan& plan, BucketId bucket, int64
 
 bool Stretch::whole() const {
   int64_t updated = 0;
-  for (const ElementRun& r : runs) updated += r.end - r.begin;
+  for (const ElementRun& r : runs) updated += r.skips ? 0 : r.end - r.begin;
   return updated == count;
 }
 
@@ -67,9 +70,12 @@ std::vector<Stretch> stretches_of(const ZeroPlan& plan, const Config& config, Bu
   std::vector<Stretch> out;
   if (!plan.trains(bucket)) return out;
   const int64_t most = stretch_size(plan, config, bucket);
+  const bool by_callback = optimizer_of(config.optimizer).by_callback;
+  const bool skips = config.skip_missing, stochastic = config.optimizer.stochastic;
   for (int64_t first = 0; first < numel; first += most) {
     Stretch s{bucket, first, std::min(most, numel - first), {}};
-    s.runs = update_runs(plan, bucket, low + s.first, s.count, config.optimizer.stochastic);
+    s.runs = update_runs(plan, bucket, low + s.first, s.count, skips || by_callback || stochastic,
+                         !by_callback, skips);
     if (!s.runs.empty()) out.push_back(std::move(s));
   }
   return out;

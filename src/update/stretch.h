@@ -25,7 +25,7 @@ struct Stretch {
   // The trained elements. Each run has the parameter group of its elements.
   std::vector<ElementRun> runs;
 
-  // Returns whether all elements are trained.
+  // Returns whether every step updates all elements.
   bool whole() const;
   // Returns the access for a result that has one element for each element of the stretch. An update
   // that skips elements keeps the previous results of these elements.

@@ -103,7 +103,7 @@ void emit_refresh(ProgramBuilder& builder, const ZeroPlan& plan) {
     if (!s.own_master()) {
       builder.emit(cast_instr({flat_operand(builder, computed_with(builder, plan, b), Access::read),
                                flat_operand(builder, s.param.ref, Access::write)},
-                              plan.compute));
+                              plan.layout.buckets[b].dtype));
     }
     emit_param_gather(builder, plan, b);
     // An optimizer that compresses momentum keeps all of it on every rank. A checkpoint provides

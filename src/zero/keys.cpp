@@ -50,7 +50,9 @@ void zero_keys(KeyList& keys) {
            "0: nothing is partitioned; 1: optimizer states; 2: also gradients; 3: also parameters",
            Limits{.low = 0, .high = 3});
   rows.add("reduce_bucket_size", &Z::reduce_bucket_size,
-           "the most elements of a bucket with more than one parameter", positive_elements);
+           "the most elements of a bucket with more than one parameter. Without the key it is "
+           "16777216 in delegate mode, where gradients of a bucket wait until all have come",
+           positive_elements);
   rows.add("stage3_prefetch_bucket_size", &Z::prefetch_bucket_size,
            "the most elements that are gathered ahead of their use (also `prefetch_bucket_size`)",
            elements)

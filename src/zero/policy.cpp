@@ -82,7 +82,7 @@ BucketState make_params(ZeroPlan& plan, BucketId index) {
   BucketState s;
   s.partitioned = policy.params > 0 && !bucket.persistent;
   int cut = s.partitioned ? policy.params : 0;
-  BufferId held = plan.memory.add(Holds::param, bucket.name + ".param", plan.compute,
+  BufferId held = plan.memory.add(Holds::param, bucket.name + ".param", bucket.dtype,
                                   plan.part_numel(index, cut),
                                   s.partitioned ? policy.param_tier : Tier::device);
   s.full = s.partitioned ? BufferId() : held;
@@ -192,6 +192,10 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
   plan.compute = config.compute;
   plan.boundary = config.reduction == "boundary" && config.accumulation > 1;
   plan.wire = wire_of(config, plan.boundary);
+  plan.wire_given = config.communication != DS_DTYPE_NONE;
+  for (ParamSpec& p : params) {
+    if (p.dtype == DS_DTYPE_NONE) p.dtype = plan.compute;
+  }
   plan.sums = config.grad_accum;
   make_classes(plan, config, machine, params);
   for (const ParamClass& c : plan.classes)

@@ -202,7 +202,7 @@ void insert_gathers(Program& program, const ZeroPlan& plan, const ZeroConfig& ze
   for (const Range& range : ranges) {
     const Bucket& bucket = plan.layout.buckets[range.bucket];
     BufferId full =
-        builder.transient(bucket.name + ".full", plan.compute, bucket.numel, Tier::device);
+        builder.transient(bucket.name + ".full", bucket.dtype, bucket.numel, Tier::device);
     for (Instr& gather : gather_bucket(builder, plan, range.bucket, full)) {
       gather.micro = builder.program().instrs[range.first].micro;
       splice.before(range.first, std::move(gather));

@@ -106,7 +106,8 @@ class Reducer {
   void at_boundary(BufferId grads) {
     accumulate(grads, acc(0), first() ? 0 : 1);
     if (!last()) return;
-    const bool rounded = plan_.wire != plan_.sums, exact = !rounded || plan_.wire == DS_DTYPE_F32;
+    const DType wire = plan_.wire_of(bucket_);
+    const bool rounded = wire != plan_.sums, exact = !rounded || wire == DS_DTYPE_F32;
     // A single rank still rounds its sum to the type that would travel, to compute the same bits as
     // several ranks.
     if (alone() && exact) return;
@@ -208,12 +209,12 @@ class Reducer {
 
   // Returns the gradients in the type that travels, rounded if they have another type.
   StateRef as_they_travel(const StateRef& grads) {
-    if (builder_.buffer(grads.buffer).dtype == plan_.wire) return grads;
-    StateRef rounded =
-        transient(plan_.layout.buckets[bucket_].name + ".wire", plan_.wire, grads.numel);
+    const DType wire = plan_.wire_of(bucket_);
+    if (builder_.buffer(grads.buffer).dtype == wire) return grads;
+    StateRef rounded = transient(plan_.layout.buckets[bucket_].name + ".wire", wire, grads.numel);
     out_.push_back(cast_instr({flat_operand(builder_, grads, Access::read),
                                flat_operand(builder_, rounded, Access::write)},
-                              plan_.wire, micro_));
+                              wire, micro_));
     return rounded;
   }
 

@@ -103,10 +103,10 @@ void add_states(ZeroPlan& plan, const OptimizerConfig& config, BucketId b) {
   const Optimizer& optimizer = optimizer_of(config);
   const Policy& policy = plan.policy(b);
   BucketState& s = plan.buckets[b];
-  // A parameter is its own master if it has the type of masters, both would be on the device, and
-  // the optimizer makes no local steps (0/1 Adam).
-  const bool own_master = plan.compute == config.masters && !optimizer.steps_locally() &&
-                          policy.state_tier == Tier::device &&
+  // A parameter is its own master if it has the type of masters or f32, both would be on the
+  // device, and the optimizer makes no local steps (0/1 Adam).
+  const bool own_master = (bucket.dtype == config.masters || bucket.dtype == DS_DTYPE_F32) &&
+                          !optimizer.steps_locally() && policy.state_tier == Tier::device &&
                           plan.memory.buffers[s.param.ref.buffer].tier == Tier::device;
   if (!own_master) {
     const int64_t part = plan.part_numel(b);

@@ -22,7 +22,7 @@ ProgramBuilder begin_program(const ZeroPlan& plan, const std::string& name, int6
     const Bucket& bucket = plan.layout.buckets[b];
     buffers.full.push_back(
         plan.buckets[b].partitioned
-            ? builder.transient(bucket.name + ".whole", plan.compute, bucket.numel, Tier::device)
+            ? builder.transient(bucket.name + ".whole", bucket.dtype, bucket.numel, Tier::device)
             : plan.buckets[b].full);
   }
   return builder;
@@ -32,7 +32,7 @@ void add_grad_buffers(ProgramBuilder& builder, const ZeroPlan& plan, StepBuffers
   IdVector<BucketId, BufferId> grads;
   for (BucketId b : plan.layout.buckets.ids()) {
     const Bucket& bucket = plan.layout.buckets[b];
-    grads.push_back(plan.trains(b) ? builder.transient(bucket.name + ".g", plan.compute,
+    grads.push_back(plan.trains(b) ? builder.transient(bucket.name + ".g", bucket.dtype,
                                                        bucket.numel, Tier::device)
                                    : BufferId());
   }

@@ -149,8 +149,10 @@ struct ZeroPlan {
   // "boundary"). This is false if a step has a single micro-step.
   bool boundary = false;
   DType compute = DS_DTYPE_F32;
-  // The type in which gradients travel to the f32 sum (communication_data_type).
+  // The type in which gradients in the compute type travel to the f32 sum
+  // (communication_data_type), and whether the configuration names it.
   DType wire = DS_DTYPE_F32;
+  bool wire_given = false;
   // The type of the accumulators of micro-steps (data_types.grad_accum_dtype).
   DType sums = DS_DTYPE_F32;
   Quantization quantization;
@@ -195,6 +197,11 @@ struct ZeroPlan {
   const ParamClass& cls(BucketId bucket) const { return classes[layout.buckets[bucket].cls]; }
   const RankLevels& levels(BucketId bucket) const { return cls(bucket).levels; }
   const Policy& policy(BucketId bucket) const { return cls(bucket).policy; }
+  // Returns the type in which the gradients of a bucket travel to the f32 sum.
+  DType wire_of(BucketId bucket) const {
+    const DType own = layout.buckets[bucket].dtype;
+    return own == compute || wire_given ? wire : own;
+  }
   // Returns the tier of states, which is the same for all classes.
   Tier state_tier() const { return classes.front().policy.state_tier; }
   // Returns whether any parameter of the bucket is trained.

@@ -17,7 +17,7 @@ static ds_engine* engine_of(ds_comm* comm) {
   int32_t param = -1;
   mlp_config(config, sizeof config, 0, 1, comm ? ds_comm_size(comm) : 1);
   check_ok(ds_engine_create(comm, config, NULL, NULL, &engine), "engine");
-  check_ok(ds_engine_param_add(engine, "w", dims, 1, &param), "w");
+  check_ok(ds_engine_param_add(engine, "w", DS_DTYPE_NONE, dims, 1, &param), "w");
   check_ok(ds_engine_start(engine), "start");
   return engine;
 }
@@ -117,7 +117,7 @@ static void started(const char* folder) {
   ds_engine *engine = NULL, *other = NULL;
   mlp_config(config, sizeof config, 0, 1, 1);
   check_ok(ds_engine_create(NULL, config, NULL, NULL, &engine), "engine");
-  check_ok(ds_engine_param_add(engine, "w", big, 1, &param), "w");
+  check_ok(ds_engine_param_add(engine, "w", DS_DTYPE_NONE, big, 1, &param), "w");
   check_ok(ds_engine_start(engine), "start");
   attach(engine, "a", DS_DTYPE_F32, one, 1, NULL, &old);
   attach(engine, "b", DS_DTYPE_F32, one, 1, NULL, &old);
@@ -129,7 +129,7 @@ static void started(const char* folder) {
   if (ds_checkpoint_wait(engine) != DS_OK) { /* the thread may have been faster */
     check_ok(ds_checkpoint_save(engine, folder, NULL), "save");
     check_ok(ds_engine_create(NULL, config, NULL, NULL, &other), "engine");
-    check_ok(ds_engine_param_add(other, "w", big, 1, &param), "w");
+    check_ok(ds_engine_param_add(other, "w", DS_DTYPE_NONE, big, 1, &param), "w");
     check_ok(ds_engine_start(other), "start");
     check_ok(ds_checkpoint_load(other, folder, NULL, NULL), "load");
     expect(other, "a", 0, DS_DTYPE_F32, 1, &old, sizeof old);

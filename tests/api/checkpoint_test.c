@@ -31,7 +31,7 @@ static ds_engine* engine_of(const char* const* names, int count, int64_t numel) 
   mlp_config(config, sizeof config, 0, 1, 1);
   check_ok(ds_engine_create(NULL, config, NULL, NULL, &engine), "engine");
   for (i = 0; i < count; ++i)
-    check_ok(ds_engine_param_add(engine, names[i], &numel, 1, &param), names[i]);
+    check_ok(ds_engine_param_add(engine, names[i], DS_DTYPE_NONE, &numel, 1, &param), names[i]);
   check_ok(ds_engine_start(engine), "start");
   return engine;
 }

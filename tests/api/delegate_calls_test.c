@@ -50,7 +50,7 @@ static ds_engine* registered(ds_comm* comm, const char* config, int64_t numel) {
   for (p = 0; p < PARAMS; ++p) {
     char name[8];
     snprintf(name, sizeof name, "h.%d", (int)p);
-    check_ok(ds_engine_param_add(engine, name, &numel, 1, &param), "parameter");
+    check_ok(ds_engine_param_add(engine, name, DS_DTYPE_NONE, &numel, 1, &param), "parameter");
     check(param == p, "the order of calls is its number");
   }
   return engine;
@@ -97,7 +97,8 @@ static void before_the_start(void) {
   early(ds_checkpoint_load_model(engine, folder), "ds_checkpoint_load_model");
   early(ds_checkpoint_save_model(engine, folder, NULL), "ds_checkpoint_save_model");
   check_ok(ds_engine_start(engine), "none of these did harm");
-  check_error(ds_engine_param_add(engine, "late", dims, 1, &param), DS_ERROR_STATE, "");
+  check_error(ds_engine_param_add(engine, "late", DS_DTYPE_NONE, dims, 1, &param), DS_ERROR_STATE,
+              "");
   check_error(ds_engine_start(engine), DS_ERROR_STATE, "once");
   check(ds_engine_param_count(engine) == PARAMS, "three parameters");
   ds_tensor_destroy(grad);
@@ -323,9 +324,54 @@ static void weights(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
+/* Proves {delegate.add.dtype}. A model in bf16 keeps a parameter in f32, whose small changes bf16
+ * would round away. */
+static void types(void) {
+  const char* config =
+      "{\"train_batch_size\": 1, \"bf16\": {\"enabled\": true}, \"gradient_clipping\": 0, "
+      "\"zero_optimization\": {\"stage\": 3, \"stage3_param_persistence_threshold\": 0}, "
+      "\"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 1}}}";
+  const int64_t dims[1] = {2};
+  const int32_t both[2] = {0, 1};
+  const float ones[2] = {1, 1}, small[2] = {-0.0009765625f, 0};
+  ds_engine* engine = NULL;
+  int32_t param = -1;
+  check_ok(ds_engine_create(NULL, config, NULL, NULL, &engine), "engine");
+  check_error(ds_engine_param_add(engine, "p", DS_DTYPE_F16, dims, 1, &param),
+              DS_ERROR_INVALID_ARGUMENT, "must be bf16 or f32, got f16");
+  check_error(ds_engine_param_add(engine, "p", DS_DTYPE_I32, dims, 1, &param),
+              DS_ERROR_INVALID_ARGUMENT, "i32");
+  check_ok(ds_engine_param_add(engine, "usual", DS_DTYPE_NONE, dims, 1, &param), "usual");
+  check_ok(ds_engine_param_add(engine, "router", DS_DTYPE_F32, dims, 1, &param), "router");
+  check_ok(ds_engine_start(engine), "start");
+  for (int32_t p = 0; p < 2; ++p) check_ok(ds_engine_write(engine, p, "master", ones, 2), "write");
+  for (int step = 0; step < 3; ++step) {
+    check_ok(ds_gather_params(engine, both, 2, NULL), "gather");
+    for (int32_t p = 0; p < 2; ++p) {
+      ds_tensor *view = NULL, *grad = NULL;
+      ds_dtype dtype = DS_DTYPE_NONE;
+      void* data = NULL;
+      size_t count = 0;
+      check_ok(ds_engine_param_view(engine, p, NULL, &view), "view");
+      check_ok(ds_tensor_info(view, &dtype, NULL, NULL, 0, &count, NULL, &data), "info");
+      check(dtype == (p == 0 ? DS_DTYPE_BF16 : DS_DTYPE_F32), "the type of the view");
+      if (p == 1) check(((float*)data)[0] == 1 + (float)step * 0.0009765625f, "not rounded");
+      ds_tensor_destroy(view);
+      check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 1, NULL, (void*)small, NULL, &grad), "grad");
+      check_ok(ds_grad_ready(engine, p, grad, NULL), "grad_ready");
+      ds_tensor_destroy(grad);
+    }
+    check_ok(ds_release_params(engine, both, 2, NULL), "release");
+    check_ok(ds_backward(engine), "backward");
+    check_ok(ds_step(engine), "step");
+  }
+  ds_engine_destroy(engine);
+}
+
 int main(int argc, char** argv) {
   snprintf(folder, sizeof folder, "%s/delegate_calls", argc > 1 ? argv[1] : ".");
   before_the_start();
+  types();
   budget();
   run_ranks("api_others", RANKS, others, NULL);
   run_ranks("api_views", RANKS, views, NULL);

@@ -169,7 +169,7 @@ static void host(int rank, ds_comm* comm, void* data) {
   for (p = 0; p < PARAMS; ++p) {
     char name[8];
     snprintf(name, sizeof name, "h.%d", p);
-    check_ok(ds_engine_param_add(engine, name, dims, 1, &param), "parameter");
+    check_ok(ds_engine_param_add(engine, name, DS_DTYPE_NONE, dims, 1, &param), "parameter");
   }
   check_ok(ds_engine_start(engine), "start");
   check_error(ds_engine_start(engine), DS_ERROR_STATE, "ds_engine_start must be called once");
@@ -209,12 +209,14 @@ static void failing_values(int rank, ds_comm* comm, void* data) {
   if (rank == 1) options.init = fails_at_last;
   check_ok(ds_engine_create(comm, config, NULL, &options, &engine), "create");
   check_error(ds_engine_start(engine), DS_ERROR_STATE, "ds_engine_start needs a parameter");
-  if (rank == 0) check_ok(ds_engine_param_add(engine, "h.0", dims, 1, &param), "one rank is early");
+  if (rank == 0)
+    check_ok(ds_engine_param_add(engine, "h.0", DS_DTYPE_NONE, dims, 1, &param),
+             "one rank is early");
   check_error(ds_engine_start(engine), DS_ERROR_STATE, "rank 1: ds_engine_start needs a parameter");
   for (p = rank == 0; p < PARAMS; ++p) {
     char name[8];
     snprintf(name, sizeof name, "h.%d", p);
-    check_ok(ds_engine_param_add(engine, name, dims, 1, &param), "parameter");
+    check_ok(ds_engine_param_add(engine, name, DS_DTYPE_NONE, dims, 1, &param), "parameter");
   }
   check_error(ds_engine_start(engine), DS_ERROR_USER,
               "options.init returned -7 for parameter 'h.2'");

@@ -85,9 +85,10 @@ static void delegate(int rank, ds_comm* comm, void* data) {
   int64_t shape[4];
   int s;
   check_ok(ds_engine_create(comm, t->config, NULL, NULL, &engine), "engine");
-  check_ok(ds_engine_param_add(engine, "before", none, 2, &params[0]), "before");
-  check_ok(ds_engine_param_add(engine, "w", dims, 1, &params[1]), "w");
-  check_ok(ds_engine_param_add(engine, "behind", also_none, 3, &params[2]), "behind");
+  check_ok(ds_engine_param_add(engine, "before", DS_DTYPE_NONE, none, 2, &params[0]), "before");
+  check_ok(ds_engine_param_add(engine, "w", DS_DTYPE_NONE, dims, 1, &params[1]), "w");
+  check_ok(ds_engine_param_add(engine, "behind", DS_DTYPE_NONE, also_none, 3, &params[2]),
+           "behind");
   check_ok(ds_engine_start(engine), "start");
   check_ok(ds_engine_write(engine, params[1], "master", start, 3), "values");
   check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 1, NULL, one, NULL, &grad), "gradient");
@@ -165,8 +166,8 @@ static void huge(void) {
   int32_t param = -1, value = -1;
   mlp_config(config, sizeof config, 0, 1, 1);
   check_ok(ds_engine_create(NULL, config, NULL, NULL, &engine), "delegate");
-  check_ok(ds_engine_param_add(engine, "small", rows + 1, 1, &param), "small");
-  check_ok(ds_engine_param_add(engine, "huge", dims, 2, &param), "huge");
+  check_ok(ds_engine_param_add(engine, "small", DS_DTYPE_NONE, rows + 1, 1, &param), "small");
+  check_ok(ds_engine_param_add(engine, "huge", DS_DTYPE_NONE, dims, 2, &param), "huge");
   check_error(ds_gather_params(engine, &param, 1, NULL), DS_ERROR_STATE,
               "ds_engine_start must come first");
   check_error(ds_engine_start(engine), DS_ERROR_OUT_OF_MEMORY,
@@ -185,7 +186,8 @@ static void huge(void) {
   ds_graph_destroy(graph);
   mlp_config(config, sizeof config, 0, 1, 1);
   check_ok(ds_engine_create(NULL, config, NULL, NULL, &engine), "delegate");
-  check_ok(ds_engine_param_add(engine, "empty", beyond, 2, &param), "0 times anything is nothing");
+  check_ok(ds_engine_param_add(engine, "empty", DS_DTYPE_NONE, beyond, 2, &param),
+           "0 times anything is nothing");
   ds_engine_destroy(engine);
 }
 
@@ -197,7 +199,7 @@ static void nothing_else(void) {
   int s;
   mlp_config(config, sizeof config, 3, 1, 1);
   check_ok(ds_engine_create(NULL, config, NULL, NULL, &engine), "engine");
-  check_ok(ds_engine_param_add(engine, "empty", none, 2, &param), "add");
+  check_ok(ds_engine_param_add(engine, "empty", DS_DTYPE_NONE, none, 2, &param), "add");
   check_ok(ds_engine_start(engine), "start");
   for (s = 0; s < STEPS; ++s) {
     check_ok(ds_gather_params(engine, &param, 1, NULL), "gather");

@@ -156,9 +156,11 @@ static void delegate_calls(objects* t) {
   int32_t number = 0;
   const int64_t dims[1] = {4};
   ds_tensor* tensor = NULL;
-  refused(ds_engine_param_add(t->delegate, "more", dims, 1, &number), "ds_engine_param_add");
+  refused(ds_engine_param_add(t->delegate, "more", DS_DTYPE_NONE, dims, 1, &number),
+          "ds_engine_param_add");
   refused(ds_engine_start(t->delegate), "ds_engine_start");
   refused(ds_engine_evaluate(t->delegate, 1), "ds_engine_evaluate");
+  refused(ds_engine_drop_step(t->delegate), "ds_engine_drop_step");
   refused(ds_engine_grad_view(t->delegate, 0, NULL, &tensor), "ds_engine_grad_view");
   refused(ds_gather_params(t->delegate, &number, 1, NULL), "ds_gather_params");
   refused(ds_release_params(t->delegate, &number, 1, NULL), "ds_release_params");
@@ -233,7 +235,7 @@ static ds_engine* make_delegate(ds_tensor** view) {
   check_ok(ds_config_merge(own_config, "{\"device\": \"separate\"}", &separate), "configuration");
   check_ok(ds_engine_create(NULL, separate, NULL, NULL, &engine), "delegate");
   ds_text_destroy(separate);
-  check_ok(ds_engine_param_add(engine, "w", dims, 1, &param), "parameter");
+  check_ok(ds_engine_param_add(engine, "w", DS_DTYPE_NONE, dims, 1, &param), "parameter");
   check_ok(ds_engine_start(engine), "start");
   check_ok(ds_gather_params(engine, &param, 1, NULL), "gather");
   check_ok(ds_engine_param_view(engine, param, NULL, view), "view");

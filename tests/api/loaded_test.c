@@ -61,7 +61,7 @@ static void delegate(ds_comm* comm) {
   int i;
   for (i = 0; i < NUMEL; ++i) ones[i] = 1.0f;
   check_ok(ds_engine_create(comm, config, NULL, NULL, &engine), "create");
-  check_ok(ds_engine_param_add(engine, "w", dims, 1, &param), "parameter");
+  check_ok(ds_engine_param_add(engine, "w", DS_DTYPE_NONE, dims, 1, &param), "parameter");
   check_ok(ds_engine_start(engine), "start");
   check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 1, NULL, ones, NULL, &grad), "gradient tensor");
   check_ok(ds_gather_params(engine, &param, 1, NULL), "gather");

@@ -130,7 +130,7 @@ static ds_engine* delegate(char names[][64], int count) {
   check_ok(ds_engine_create(NULL, config, NULL, NULL, &engine), "delegate");
   for (i = 0; i < count; ++i) {
     int32_t param = -1;
-    check_ok(ds_engine_param_add(engine, names[i], dims, 1, &param), names[i]);
+    check_ok(ds_engine_param_add(engine, names[i], DS_DTYPE_NONE, dims, 1, &param), names[i]);
     check(param == i, "numbers in order");
   }
   check_ok(ds_engine_start(engine), "start");
@@ -223,8 +223,8 @@ static void refusals(void) {
   longest[513] = '\0';
   for (i = 0; i < sizeof bad / sizeof *bad; ++i) {
     check_error(ds_graph_create(bad[i][0], 4, &graph), DS_ERROR_INVALID_ARGUMENT, bad[i][1]);
-    check_error(ds_engine_param_add(engine, bad[i][0], dims, 1, &param), DS_ERROR_INVALID_ARGUMENT,
-                bad[i][1][0] == 'm' && i == 0 ? "empty" : bad[i][1]);
+    check_error(ds_engine_param_add(engine, bad[i][0], DS_DTYPE_NONE, dims, 1, &param),
+                DS_ERROR_INVALID_ARGUMENT, bad[i][1][0] == 'm' && i == 0 ? "empty" : bad[i][1]);
   }
   check_error(ds_graph_create(longest, 4, &graph), DS_ERROR_INVALID_ARGUMENT,
               "at most 512 bytes, got 513");
@@ -237,7 +237,8 @@ static void refusals(void) {
   check_error(ds_graph_parse("graph g n<=4\ninput %x f32[n]\n%y{ = relu %x -> f32[n]\n", &graph),
               DS_ERROR_INVALID_ARGUMENT, "line 3: value name must not contain blanks");
   check(param == -1, "nothing was added");
-  check_ok(ds_engine_param_add(engine, "fine", dims, 1, &param), "the engine is usable");
+  check_ok(ds_engine_param_add(engine, "fine", DS_DTYPE_NONE, dims, 1, &param),
+           "the engine is usable");
   check(param == 0, "the first");
   ds_engine_destroy(engine);
 }

@@ -129,7 +129,7 @@ static void other_shapes(void) {
   free_batch(&batch);
   ds_engine_destroy(engine);
   check_ok(ds_engine_create(NULL, config, NULL, NULL, &engine), "delegate");
-  check_ok(ds_engine_param_add(engine, "w", dims, 2, &param), "parameter");
+  check_ok(ds_engine_param_add(engine, "w", DS_DTYPE_NONE, dims, 2, &param), "parameter");
   check_ok(ds_engine_start(engine), "start");
   check_ok(ds_tensor_create(DS_DTYPE_F32, other, 2, NULL, x, NULL, &tensor), "turned");
   check_error(ds_grad_ready(engine, param, tensor, NULL), DS_ERROR_INVALID_ARGUMENT,

@@ -638,7 +638,8 @@ static void with_delegate(void) {
   for (i = 0; i < 3; ++i) many[i] = one_in(20) ? a_number() : (int32_t)below(3);
   switch (below(7)) {
     case 0:
-      took(ds_engine_param_add(engine, a_text(), dims, 1, &param), "ds_engine_param_add");
+      took(ds_engine_param_add(engine, a_text(), DS_DTYPE_NONE, dims, 1, &param),
+           "ds_engine_param_add");
       if (one_in(4)) took(ds_engine_start(engine), "ds_engine_start");
       break;
     case 1:
@@ -664,6 +665,7 @@ static void with_delegate(void) {
       if (ok) took(ds_grad_ready(engine, many[0], view, an_order()), "ds_grad_ready of the view");
       ds_tensor_destroy(view);
       if (one_in(4)) took(ds_engine_evaluate(engine, (int32_t)below(3)), "ds_engine_evaluate");
+      if (one_in(4)) took(ds_engine_drop_step(engine), "ds_engine_drop_step");
       break;
     default:
       took(one_in(2) ? ds_backward(engine) : ds_step(engine), "the end of a step");
@@ -736,7 +738,8 @@ static void begin(void) {
   for (i = 0; i < 3; ++i) {
     char name[16];
     snprintf(name, sizeof name, "p%d", (int)i);
-    took(ds_engine_param_add(pool.engines[1], name, dims, 1, &param), "ds_engine_param_add");
+    took(ds_engine_param_add(pool.engines[1], name, DS_DTYPE_NONE, dims, 1, &param),
+         "ds_engine_param_add");
   }
   if (!one_in(8)) took(ds_engine_start(pool.engines[1]), "ds_engine_start");
 }

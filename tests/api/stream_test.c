@@ -169,7 +169,7 @@ static ds_engine* delegate(ds_comm* comm, int on_device) {
     char name[8];
     int32_t number = -1;
     snprintf(name, sizeof name, "p%d", i);
-    check_ok(ds_engine_param_add(engine, name, &kRows[i], 1, &number), "parameter");
+    check_ok(ds_engine_param_add(engine, name, DS_DTYPE_NONE, &kRows[i], 1, &number), "parameter");
   }
   check_ok(ds_engine_start(engine), "start");
   return engine;

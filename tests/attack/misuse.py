@@ -138,6 +138,12 @@ def init():
     made[0].start()
 
 
+def update():
+    made = [libds.Engine({**CONFIG, "optimizer": {"type": "Callback", "params": {"states": ["a"]}}}, threads=1,
+                         update=lambda e: deed(made[0])())]
+    made[0].train_batch(TOKENS, TOKENS)
+
+
 def batches():
     other = engine()
     run(lambda number, micro, tokens, targets: deed(other, [tokens, targets])())
@@ -414,7 +420,7 @@ def processes():
         WRONG.append(f"a rank outlives its group after {deed}")
 
 
-MISUSES = [init, batches, progress, parts, log, custom, views, threads, texts, numbers, collectives, interrupted, arguments, subinterpreter, ranks,
+MISUSES = [init, update, batches, progress, parts, log, custom, views, threads, texts, numbers, collectives, interrupted, arguments, subinterpreter, ranks,
            processes]
 right = step()
 for _ in range(dice.randint(2, 4)):

@@ -133,8 +133,8 @@ def init_mistakes():
     with zero.GatheredParameters(module.parameters()):
         refused("initialize inside GatheredParameters", lambda: libds.torch.initialize(model=module, config=config()), "GatheredParameters")
     with zero.GatheredParameters(module.head.weight):
-        check("one gathered parameter", not module.head.weight.isnan().any() and module.pieces[0].head.weight.isnan().all()
-              if hasattr(module.pieces[0], "head") else not module.head.weight.isnan().any())
+        others = [param for param in module.parameters() if param is not module.head.weight]
+        check("one gathered parameter", not module.head.weight.isnan().any() and all(param.isnan().all() for param in others))
     before = nn.Linear.__init__
     refused("an exception inside zero.Init", lambda: cut(lambda: nn.Linear(-1, 2)))
     check("zero.Init restores constructors", nn.Linear.__init__ is before and "__init_subclass__" not in vars(nn.Module))
@@ -163,11 +163,13 @@ def optimizer():
 
 def two_groups(module):
     params = list(module.parameters())
-    return [{"params": [param for param in params if param.dim() > 1]}, {"params": [param for param in params if param.dim() <= 1], "weight_decay": 0.0, "lr": 3e-3}]
+    return [{"params": [param for param in params if param.dim() > 1]},
+            {"params": [param for param in params if param.dim() <= 1], "weight_decay": 0.0, "lr": 3e-3}]
 
 
 def plain_loop(kind, options, place):
-    """Two groups, a scheduler, clipping, a closure, an edit, a parameter without a gradient for some steps, and a state that goes both ways."""
+    """Two groups, a scheduler, clipping, a closure, an edit, a parameter without a gradient for some steps, and a state that goes
+    both ways."""
     mine, theirs = seeded(gpt2), seeded(gpt2)
     ours = libds.torch.Optimizer(two_groups(mine), kind, **place, **options)
     torchs = getattr(torch.optim, kind)(two_groups(theirs), **options)
@@ -206,7 +208,8 @@ def plain_loop(kind, options, place):
             torchs.load_state_dict(saved[0])
             rates = [torch.optim.lr_scheduler.LambdaLR(one, lambda step: 1 / (2 + 0.1 * step)) for one in (ours, torchs)]
     apart = max((one - other).abs().max().item() for one, other in zip(mine.parameters(), theirs.parameters()))
-    check(f"Optimizer {kind} {place.get('device', 'cpu')} in a plain loop", worst < 1e-6 and apart < 1e-6, f"losses {worst:.1e}, parameters {apart:.1e}")
+    check(f"Optimizer {kind} {place.get('device', 'cpu')} in a plain loop", worst < 1e-6 and apart < 1e-6,
+          f"losses {worst:.1e}, parameters {apart:.1e}")
     ours.destroy()
     del ours
     check(f"Optimizer {kind} leaves the values", abs(language_loss(mine, 1).item() - language_loss(theirs, 1).item()) < 1e-6)
@@ -229,10 +232,12 @@ def bf16_loop():
     saved = ours.state_dict()
     apart = max((value["master"] - param).abs().max().item() for value, param in zip(saved["state"].values(), theirs.parameters()))
     check("Optimizer bf16 has masters in f32", apart < 1e-6, f"largest difference {apart:.1e}")
-    again = libds.torch.Optimizer(mine.parameters(), lr=1e-4) if ours.destroy() is None else None
+    ours.destroy()
+    again = libds.torch.Optimizer(mine.parameters(), lr=1e-4)
     again.load_state_dict(saved)
-    apart = max((one["master"] - other["master"]).abs().max().item() for one, other in zip(again.state_dict()["state"].values(), saved["state"].values()))
-    check("Optimizer bf16 loads masters", apart == 0, f"largest difference {apart:.1e}")
+    loaded = again.state_dict()["state"]
+    same = all(torch.equal(loaded[at][name], value[name]) for at, value in saved["state"].items() for name in value)
+    check("Optimizer bf16 loads masters and moments", same and len(loaded) == len(list(mine.parameters())))
     again.destroy()
 
 
@@ -242,7 +247,8 @@ def optimizer_mistakes(scratch):
     refused("Optimizer: device", lambda: libds.torch.Optimizer(one.parameters(), device="cuda"), "device", "cuda", "nvme")
     refused("Optimizer: nvme without a path", lambda: libds.torch.Optimizer(one.parameters(), device="nvme"), "nvme_path", "None")
     refused("Optimizer: a path without nvme", lambda: libds.torch.Optimizer(one.parameters(), nvme_path=scratch), "nvme_path", "cpu")
-    refused("Optimizer: two types", lambda: libds.torch.Optimizer([*one.parameters(), nn.Parameter(torch.zeros(2).bfloat16())]), "float32", "bfloat16")
+    narrow = nn.Parameter(torch.zeros(2).bfloat16())
+    refused("Optimizer: two types", lambda: libds.torch.Optimizer([*one.parameters(), narrow]), "float32", "bfloat16")
     made = libds.torch.Optimizer(one.parameters(), lr=1e-3)
     refused("Optimizer: a second one", lambda: libds.torch.Optimizer(one.parameters()), "belongs to an engine")
     refused("Optimizer: add_param_group", lambda: made.add_param_group({"params": [nn.Parameter(torch.zeros(2))]}), "add_param_group")
@@ -297,7 +303,7 @@ def checkpoints(stage):
         moment = libds.torch.states.safe_get_full_optimizer_state(engine.module[3].weight, "exp_avg")
         _, client = engine.load_checkpoint(folder, "mine", load_module_only=True)
         state = engine.module.state_dict()
-        same = all(torch.equal(value, weights[name]) for name, value in state.items())
+        same = all(torch.equal(value, weights[name]) for name, value in state.items() if comm.rank == 0 or "running" not in name)
         kept = torch.equal(moment, libds.torch.states.safe_get_full_optimizer_state(engine.module[3].weight, "exp_avg"))
         check(f"load_module_only takes the module alone, stage {stage}", same and kept and engine.global_steps == 2 and client == {"epoch": 4}, f"{client}")
         engine.load_checkpoint(folder, "mine", load_optimizer_states=False)
@@ -306,22 +312,25 @@ def checkpoints(stage):
         engine.destroy()
 
         engine, *_ = libds.torch.initialize(model=seeded(normed, 7), config=config(stage))
-        path, client = engine.load_checkpoint(os.path.join(folder, "universal"), "global_step3")
+        universal = os.path.join(folder, "universal")
+        path, client = engine.load_checkpoint(universal, "global_step3")
         with torch.no_grad():
             for name, buffer in engine.module.named_buffers():
                 buffer.copy_(weights[name])  # this folder has none
         mine = some(engine, 3)
-        check(f"a checkpoint of DeepSpeed, stage {stage}", mine == wanted and engine.global_steps == 6 and path.endswith("global_step3"), f"{mine} {wanted}")
-        check(f"its temporary folder is removed, stage {stage}", not [name for name in os.listdir(os.path.join(folder, "universal")) if name.startswith(".")])
+        check(f"a checkpoint of DeepSpeed, stage {stage}",
+              mine == wanted and engine.global_steps == 6 and path.endswith("global_step3"), f"{mine} {wanted}")
+        check(f"its temporary folder is removed, stage {stage}", not [name for name in os.listdir(universal) if name.startswith(".")])
         engine.destroy()
 
         engine, *_ = libds.torch.initialize(model=nn.Sequential(nn.Linear(2, 2)), config=config(stage))
-        refused(f"load_module_only of another model, stage {stage}", lambda: engine.load_checkpoint(folder, "mine", load_module_only=True), "0.bias", "3.weight")
+        refused(f"load_module_only of another model, stage {stage}",
+                lambda: engine.load_checkpoint(folder, "mine", load_module_only=True), "0.bias", "3.weight")
         comm.barrier()
         if comm.rank == 0:
-            os.remove(os.path.join(folder, "universal", "global_step3", "zero", "3.weight", "fp32.pt"))
+            os.remove(os.path.join(universal, "global_step3", "zero", "3.weight", "fp32.pt"))
         comm.barrier()
-        refused(f"a broken checkpoint of DeepSpeed, stage {stage}", lambda: engine.load_checkpoint(os.path.join(folder, "universal"), "global_step3"), "fp32.pt")
+        refused(f"a broken checkpoint of DeepSpeed, stage {stage}", lambda: engine.load_checkpoint(universal, "global_step3"), "fp32.pt")
         comm.barrier()
         engine.destroy()
 
@@ -331,7 +340,8 @@ def members():
     some(engine, 4)
     engine.tput_timer.update_epoch_count()
     rate = engine.tput_timer.avg_samples_per_sec()
-    check("tput_timer", rate > 0 and engine.tput_timer.epoch_count == 1 and engine.tput_timer.global_step_count == 4, f"{rate:.0f} samples a second")
+    timer = engine.tput_timer
+    check("tput_timer", rate > 0 and timer.epoch_count == 1 and timer.global_step_count == 4, f"{rate:.0f} samples a second")
     params = list(engine.module.parameters())
     engine.backward(normed_loss(engine, 0))
     several = libds.torch.states.safe_get_full_grad(params)
@@ -344,9 +354,11 @@ def members():
 def started():
     """LIBDS_AS_DEEPSPEED=1 at the start of Python, by the file that an installation puts next to the package."""
     folder = os.path.join(host.ROOT, "bindings", "python", "start")
-    program = ("import sys; import site; site.addsitedir({!r}); early = [name for name in ('torch', 'libds') if name in sys.modules]; "
-               "import importlib.util; found = importlib.util.find_spec('deepspeed') is not None; import importlib.metadata as m; "
-               "print(early, found, m.version('deepspeed') if found else None, found and __import__('deepspeed').initialize.__module__)").format(folder)
+    program = f"""import importlib.metadata, importlib.util, site, sys
+site.addsitedir({folder!r})
+early = [name for name in ('torch', 'libds') if name in sys.modules]
+found = importlib.util.find_spec('deepspeed') is not None
+print(early, found, importlib.metadata.version('deepspeed') if found else None, found and __import__('deepspeed').initialize.__module__)"""
     for value, wanted in (("1", "[] True 0.19.8 libds.torch"), ("0", "[] False None False"), (None, "[] False None False")):
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         environment.pop("LIBDS_AS_DEEPSPEED", None)

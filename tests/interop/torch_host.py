@@ -1,9 +1,10 @@
 """Compares training of PyTorch models through libds.torch with plain torch (./run interop torch [PART [N [SEED]]]).
 
-PART is models (five of Transformers at each ZeRO stage and tier), uses (what programs do between steps), features (zero.Init, the optimizer
-for plain loops, checkpoints of DeepSpeed), shim (Accelerate and the Trainer), lightning, peft (LoRA, also in TRL), surface (names of DeepSpeed
-that these programs use), drawn (N random modules from number SEED on) or page (the commands of docs/guides/torch.md). Each runs on 1 and on
-2 ranks in f32, surface on 1. A rank also trains on the micro-batches of all ranks by torch.optim.AdamW, and compares the losses of 20 steps.
+PART is models (five of Transformers at each ZeRO stage and tier), uses (what programs do between steps), clients (optimizers that torch
+computes, missing gradients, backwards that fail), features (zero.Init, the optimizer for plain loops, checkpoints of DeepSpeed), shim
+(Accelerate and the Trainer), lightning, peft (LoRA, also in TRL), surface (names of DeepSpeed that these programs use), drawn (N random
+modules from number SEED on) or page (the commands of docs/guides/torch.md). Each runs on 1 and on 2 ranks in f32, surface on 1. A rank
+also trains on the micro-batches of all ranks by torch.optim.AdamW, and compares the losses of 20 steps.
 """
 import importlib
 import math
@@ -28,8 +29,8 @@ LIMIT = 2e-6
 STEPS = 20
 RATE, DECAY, CLIP = 1e-3, 0.1, 1.0
 # The parts that are functions of the same name in other files.
-OTHERS = {"uses": "torch_uses", "features": "torch_features", "shim": "torch_shim", "surface": "torch_surface", "lightning": "torch_lightning",
-          "peft": "torch_peft"}
+OTHERS = {"uses": "torch_uses", "clients": "torch_clients", "features": "torch_features", "shim": "torch_shim", "surface": "torch_surface",
+          "lightning": "torch_lightning", "peft": "torch_peft"}
 failed = []
 
 
@@ -176,7 +177,7 @@ def main():
         # The parts import this file by its name.
         sys.modules["torch_host"] = sys.modules["__main__"]
         return run_rank(*sys.argv[2:])
-    parts = sys.argv[1:2] or ["page", "surface", "models", "uses", "features", "shim", "lightning", "peft", "drawn"]
+    parts = sys.argv[1:2] or ["page", "surface", "models", "uses", "clients", "features", "shim", "lightning", "peft", "drawn"]
     bad = 0
     for part in parts:
         if part == "page":

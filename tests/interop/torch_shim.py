@@ -7,7 +7,7 @@ import torch
 import libds
 import libds.torch
 import torch_models
-from torch_host import Plain, batches_of, check, config, seeded
+from torch_host import LIMIT, Plain, batches_of, check, config, seeded, train
 from torch_models import gpt2, language_loss
 from torch_uses import refused, where
 
@@ -137,11 +137,44 @@ def trainer(stage):
         comm.barrier()
 
 
+def pretrained(kind):
+    """from_pretrained and from_config of a model in parts, which Transformers makes while an HfDeepSpeedConfig lives."""
+    import transformers
+    from transformers.integrations import HfDeepSpeedConfig
+
+    comm = libds.torch.communicator()
+    make, loss_of = torch_models.MODELS[kind]
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = where(comm, scratch)
+        if comm.rank == 0:
+            seeded(make, 5).save_pretrained(folder)
+        comm.barrier()
+        plain = Plain(lambda: type(make()).from_pretrained(folder), loss_of)
+        made = config(3)
+        lives = HfDeepSpeedConfig(made)
+        cls = type(plain.model)
+        module = cls.from_pretrained(folder).train()
+        cut = all(param.isnan().all() for param in module.parameters())
+        engine, *_ = libds.torch.initialize(model=module, config=made)
+        worst = train(engine, plain, loss_of, 5)
+        check(f"from_pretrained of {kind} in parts", cut and worst <= LIMIT, f"largest difference {worst:.1e}")
+        engine.destroy()
+        torch.manual_seed(3 + comm.rank)
+        module = transformers.AutoModel.from_config(plain.model.config)
+        with libds.torch.zero.GatheredParameters(module.parameters()):
+            finite = all(param.isfinite().all() for param in module.parameters())
+        check(f"from_config of {kind} in parts", finite and next(module.parameters()).isnan().all().item())
+        del lives
+        comm.barrier()
+
+
 def shim(*stages):
     libds.torch.as_deepspeed()
     libds.torch.init_distributed()
     os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
     names()
+    for kind in ("gpt2", "llama", "mixtral"):
+        pretrained(kind)
     for stage in stages or STAGES:
         accelerate(stage)
         trainer(stage)

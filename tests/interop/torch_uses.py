@@ -259,8 +259,6 @@ def mistakes(stage):
         refused("an edit between backward and step", engine.step, "between backward and step")
     refused("two engines of one model", lambda: libds.torch.initialize(model=engine.module, config=config()), "belongs to an engine")
     engine.destroy()
-    refused("a client optimizer without an update", lambda: libds.torch.initialize(
-        model=(m := seeded(model)), optimizer=torch.optim.RMSprop(m.parameters()), config=config()), "RMSprop")
 
 
 def plain_gradients(stage):

@@ -12,8 +12,10 @@ ExpectedState::ExpectedState(const OptimizerConfig& optimizer,
                                optimizer.beta2, optimizer.eps, optimizer.momentum}),
       updates_(initial.size()) {
   kinds_ = {"master"};
-  const std::map<std::string, std::vector<std::string>> states{
-      {"SGD", {"momentum_buffer"}}, {"Lion", {"exp_avg"}}, {"Adagrad", {"sum"}}};
+  const std::map<std::string, std::vector<std::string>> states{{"SGD", {"momentum_buffer"}},
+                                                               {"Lion", {"exp_avg"}},
+                                                               {"Adagrad", {"sum"}},
+                                                               {"Callback", {"steps", "velocity"}}};
   auto own = states.find(optimizer.type);
   const std::vector<std::string> adam{"exp_avg", "exp_avg_sq"};
   for (const std::string& state : own == states.end() ? adam : own->second) kinds_.push_back(state);
@@ -40,16 +42,17 @@ void ExpectedState::set(size_t param, const std::string& kind, const std::vector
 }
 
 void ExpectedState::update(const std::vector<std::vector<double>>& sums, int64_t leaves,
-                           const std::vector<char>& frozen) {
+                           const std::vector<char>& left_out) {
   Bounded scale = Bounded::rounded(1.0 / static_cast<double>(leaves));
   for (size_t p = 0; p < updates_.size(); ++p) {
-    if (frozen[p]) continue;
+    if (left_out[p]) continue;
     ++updates_[p];
     const std::string& type = optimizer_.type;
-    type == "SGD"       ? sgd(p, sums[p], scale)
-    : type == "Lion"    ? lion(p, sums[p], scale)
-    : type == "Adagrad" ? adagrad(p, sums[p], scale)
-                        : adam(p, sums[p], scale);
+    type == "SGD"        ? sgd(p, sums[p], scale)
+    : type == "Lion"     ? lion(p, sums[p], scale)
+    : type == "Adagrad"  ? adagrad(p, sums[p], scale)
+    : type == "Callback" ? callback(p, sums[p], scale)
+                         : adam(p, sums[p], scale);
   }
 }
 
@@ -100,6 +103,20 @@ void ExpectedState::adagrad(size_t param, const std::vector<double>& sums, Bound
     Bounded g = Bounded::exact(sums[e]) * scale + decay * master;
     sum = (sum + initial) + g * g;
     master = master - (rate * g) / (sqrt(sum) + eps);
+  }
+}
+
+// The update of RandomUpdate (random_case.cpp).
+void ExpectedState::callback(size_t param, const std::vector<double>& sums, Bounded scale) {
+  const GroupScalars& o = groups_[param];
+  Bounded rate = Bounded::rounded(o.lr), momentum = Bounded::rounded(o.momentum);
+  Bounded decay = Bounded::rounded(o.weight_decay);
+  for (size_t e = 0; e < sums.size(); ++e) {
+    Bounded &master = values_[0][param][e], &steps = values_[1][param][e],
+            &velocity = values_[2][param][e];
+    steps = steps + Bounded::exact(static_cast<double>(updates_[param]));
+    velocity = momentum * velocity + Bounded::exact(sums[e]) * scale;
+    master = master - rate * (velocity + decay * master);
   }
 }
 

@@ -17,10 +17,10 @@ class ExpectedState {
   // initial: the values of each parameter.
   ExpectedState(const OptimizerConfig& optimizer, const std::vector<std::vector<float>>& initial);
 
-  // Applies one optimizer step. `sums` are gradients summed over `leaves` leaves. Frozen parameters
-  // do not change.
+  // Applies one optimizer step. `sums` are gradients summed over `leaves` leaves. Parameters in
+  // `left_out` do not change.
   void update(const std::vector<std::vector<double>>& sums, int64_t leaves,
-              const std::vector<char>& frozen);
+              const std::vector<char>& left_out);
   // Makes later updates of the parameter use these values instead of the optimizer's.
   void set_group(size_t param, const GroupScalars& group) { groups_[param] = group; }
   void set(size_t param, const std::string& kind, const std::vector<float>& values);
@@ -33,6 +33,7 @@ class ExpectedState {
   void lion(size_t param, const std::vector<double>& sums, Bounded scale);
   void adagrad(size_t param, const std::vector<double>& sums, Bounded scale);
   void sgd(size_t param, const std::vector<double>& sums, Bounded scale);
+  void callback(size_t param, const std::vector<double>& sums, Bounded scale);
   size_t index(const std::string& kind) const;
 
   OptimizerConfig optimizer_;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/device/separate_device.h"
+#include "kernels/host_update.h"
 #include "support/expected_groups.h"
 #include "support/models.h"
 #include "support/random_host.h"
@@ -117,6 +118,38 @@ void choose_reduction(RandomCase& c) {
     config.reduction = "boundary";
 }
 
+// A momentum whose first state adds up the numbers of the updates of each parameter.
+class RandomUpdate final : public HostUpdate {
+ public:
+  void update(const HostElements& e) const override {
+    const auto rate = static_cast<float>(e.numbers.lr),
+               momentum = static_cast<float>(e.numbers.momentum),
+               decay = static_cast<float>(e.numbers.weight_decay);
+    for (size_t i = 0; i < e.values.size(); ++i) {
+      float &steps = e.states[0][i], &velocity = e.states[1][i], &value = e.values[i];
+      steps += static_cast<float>(e.update);
+      velocity = momentum * velocity + e.grads[i];
+      value -= rate * (velocity + decay * value);
+    }
+  }
+};
+
+// Draws the types of parameters, an update by callback, and what becomes of parameters without a
+// gradient.
+void choose_update(RandomCase& c) {
+  Config& config = c.config;
+  Dice dice(c.seed, 4);
+  config.skip_missing = dice.one_in(3);
+  for (size_t p = 0; p < c.names.size(); ++p)
+    c.types.push_back(dice.one_in(4) ? DS_DTYPE_F32 : config.compute);
+  // The host's function needs a device whose queues run on this thread.
+  if (c.separate || c.options.chaos_seed || !dice.one_in(5)) return;
+  config.optimizer.type = "Callback";
+  config.optimizer.own_states = {"steps", "velocity"};
+  config.optimizer.momentum = dice.pick({0.0, 0.5, 0.9});
+  c.options.update = std::make_shared<RandomUpdate>();
+}
+
 }  // namespace
 
 RandomCase random_case(uint64_t seed) {
@@ -157,6 +190,7 @@ RandomCase random_case(uint64_t seed) {
   }
   choose_gradient_types(out, dice);
   choose_reduction(out);
+  choose_update(out);
   if (c.grad_accum == DS_DTYPE_F32 && dice.one_in(3)) c.loss_average = "tokens";
   return out;
 }
@@ -186,6 +220,7 @@ std::string RandomCase::text() const {
                      config.emulate_tiers ? " emulated" : "", z.reduce_bucket_size,
                      z.param_persistence_threshold, z.max_reuse_distance, z.max_live_parameters,
                      z.sanity_checks ? ", checked" : "");
+  if (config.skip_missing) out += ", missing gradients skipped";
   return out +
          fmt::format(", weights int{}, gradients int{}{}, {} parameters{}",
                      z.quantized_weights ? 8 : 0, z.quantized_gradients ? z.gradient_bits : 0,

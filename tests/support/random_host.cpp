@@ -61,12 +61,13 @@ RandomHost::RandomHost(const RandomCase& c, Communicator& comm, std::string fold
       dice_(c.seed, 2),
       state_(c.config.optimizer, initial_values(c)),
       groups_(c.config.optimizer, c.names),
+      had_gradient_(c.names.size()),
       lasting_(c.names.size()),
       leases_(c.names.size()),
       grad_views_(c.names.size()) {
   std::vector<std::vector<float>> initial = initial_values(c);
   for (size_t p = 0; p < c.names.size(); ++p) {
-    engine_.add_param(c.names[p], c.shapes[p]);
+    engine_.add_param(c.names[p], c.shapes[p], c.types[p]);
     numel_.push_back(static_cast<int64_t>(initial[p].size()));
     sum_.emplace_back(initial[p].size());
     frozen_.push_back(!c.config.frozen.empty() && p == 0);
@@ -295,6 +296,7 @@ std::vector<float> RandomHost::gradient(int64_t micro, int rank, int32_t param) 
 
 void RandomHost::hand_over(int32_t param) {
   size_t i = static_cast<size_t>(param);
+  had_gradient_[i] = 1;
   for (int r = 0; r < comm_.size(); ++r) {
     std::vector<float> leaf = gradient(place_.micro, r, param);
     for (size_t e = 0; e < leaf.size(); ++e) sum_[i][e] += static_cast<double>(leaf[e]);
@@ -314,7 +316,7 @@ void RandomHost::hand_over(int32_t param) {
                                           on_device ? stream_ : nullptr});
       continue;
     }
-    const DType compute = case_.config.compute;
+    const DType compute = case_.types[i];
     bool narrow_it = compute != DS_DTYPE_F32 && (param + place_.micro) % 2 == 0;
     std::vector<std::byte> bytes(leaf.size() * sizeof(float));
     // The stream reads this gradient later.
@@ -341,13 +343,12 @@ double RandomHost::rounding_of_param(int32_t param, Bounded master, bool gathere
   // Values outside the range of f16 become infinity, and codes in their granule NaN: nothing is
   // promised there.
   constexpr double beyond = std::numeric_limits<double>::infinity(), most = 65504;
-  auto holds = [&](Bounded x) {
-    return case_.config.compute != DS_DTYPE_F16 || x.magnitude() < most;
-  };
+  const DType type = case_.types[static_cast<size_t>(param)];
+  auto holds = [&](Bounded x) { return type != DS_DTYPE_F16 || x.magnitude() < most; };
   if (!holds(master)) return beyond;
   double off = master.error;
-  if (case_.config.compute == DS_DTYPE_BF16) off += master.magnitude() * 0x1p-8;
-  if (case_.config.compute == DS_DTYPE_F16) off += master.magnitude() * 0x1p-11 + 0x1p-25;
+  if (type == DS_DTYPE_BF16) off += master.magnitude() * 0x1p-8;
+  if (type == DS_DTYPE_F16) off += master.magnitude() * 0x1p-11 + 0x1p-25;
   if (!gathered || !case_.config.zero.quantized_weights) return off;
   double top = 0;
   for (Bounded x : state_.at(static_cast<size_t>(param), "master")) {
@@ -455,7 +456,27 @@ void RandomHost::tell_micros() {
   tell_at_ = -1;
 }
 
+void RandomHost::drop_step() {
+  micros_ = case_.config.accumulation;
+  Calls calls = next_calls(), ending;
+  calls.resize(static_cast<size_t>(dice_.below(static_cast<int64_t>(calls.size()) + 1)));
+  ++drawn_;
+  for (const Call& call : calls) perform(call);
+  if (dice_.one_in(2) && place_.leases != start().leases)
+    refused("forgetting a step with leases", "is leased", [&] { engine_.drop_step(); });
+  Place place = place_;
+  release_some(ending, place, true);
+  for (const Call& call : ending) perform(call);
+  check_late();
+  engine_.drop_step();
+  place_ = start();
+  grad_views_.assign(numel_.size(), {});
+  viewed_ = any_gradient_ = false;
+}
+
 void RandomHost::train_step() {
+  if (dice_.one_in(8)) drop_step();
+  had_gradient_.assign(numel_.size(), 0);
   draw_micros();
   const bool usual = micros_ == case_.config.accumulation;
   // The engine learns only after the last gradient that it was the last.
@@ -478,7 +499,11 @@ void RandomHost::train_step() {
   check_late();
   place_ = start();
   ++steps_;
-  state_.update(sum_, static_cast<int64_t>(weights()), frozen_);
+  std::vector<char> left_out = frozen_;
+  for (size_t p = 0; p < left_out.size(); ++p) {
+    if (case_.config.skip_missing && !had_gradient_[p]) left_out[p] = 1;
+  }
+  state_.update(sum_, static_cast<int64_t>(weights()), left_out);
   if (result.step != steps_) fail(fmt::format("step {} taken, not {}", result.step, steps_));
   check_norm(result.grad_norm);
   if (dice_.one_in(2)) check_gradients("after the update");

@@ -30,6 +30,8 @@ struct RandomCase {
   std::optional<Delays> separate;
   std::vector<std::string> names;
   std::vector<std::vector<int64_t>> shapes;
+  // The type of each parameter.
+  std::vector<DType> types;
   std::string text() const;
 };
 RandomCase random_case(uint64_t seed);
@@ -92,6 +94,8 @@ class RandomHost {
 
   void perform(const Call& call);
   void train_step();
+  // Begins a step, breaks it off and lets the engine forget it.
+  void drop_step();
   void between_steps();
   void evaluate();
   void touch_state();
@@ -140,6 +144,8 @@ class RandomHost {
   ExpectedGroups groups_;
   // Sums of the gradients of the current step.
   std::vector<std::vector<double>> sum_;
+  // Whether a parameter has had a gradient in this step.
+  std::vector<char> had_gradient_;
   // trained_: the parameter is or was trained, so that its optimizer states exist.
   std::vector<char> frozen_, trained_;
   // The addresses of views without a lease.

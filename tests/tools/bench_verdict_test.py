@@ -32,6 +32,11 @@ def comm_times(ours=10.0, gloo=40.0, mpi=11.0):
     return times
 
 
+def hosts(ours=1.1, wall=1.1, peak=1.9, rival="deepspeed"):
+    return ("f32, stage 2, 2 ranks", 2, {"bare": [1.0, 1.0], "libds": [ours, wall], rival: [1.55 if rival == "fsdp" else 2.0, 2.0]},
+            {"bare": 1.0, "libds": peak, rival: 2.0}, rival, 32, ("CPU", "wall"))
+
+
 def tiers(nvme):
     return {"device": 100.0, "nvme": nvme}, {"device": 100.0, "nvme": nvme}
 
@@ -77,6 +82,7 @@ CASES = [
     ("tokenizer", "judge", ("gpt2", 4 << 20, 0.1, 1.0, True),
      [("gpt2", 4 << 20, 0.1, 1.0, False), ("gpt2", 4 << 20, 0.3, 1.0, True)]),
     ("train_small", "judge", (3, 1300.0, 1000.0), [(3, 1100.0, 1000.0), (3, math.nan, 1000.0)]),
+    ("torch_hosts", "judge", hosts(), [hosts(ours=1.3), hosts(ours=1.3, rival="fsdp"), hosts(wall=1.4), hosts(peak=2.1)]),
     ("train_step", "judge_torch", (RATIOS, 3.0, 3.1),
      [(RATIOS | {"autocast": 1.6}, 3.0, 3.1), (RATIOS | {"bf16+compile": 1.1}, 3.0, 3.1), (RATIOS, 3.2, 3.1)]),
     ("train_step", "judge_stage", ("2", [1.6, 1.7], 2.0), [("2", [1.4, 1.7], 2.0)]),

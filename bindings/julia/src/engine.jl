@@ -9,22 +9,59 @@ function call_init(param::Int32, name::Ptr{Cchar}, first::Int64, data::Ptr{Cfloa
 end
 
 """
-    Engine(config, graph = nothing; comm = nothing, threads = 0, trace = false, init = nothing)
+Consecutive elements of one parameter that the `update` of an [`Engine`](@ref) changes: the number of the parameter, the first of
+these elements (from 0 on, in libds's order), the number of this update (from 1 on), `values` and `states`, which change in place,
+and the mean gradients `grads`. The arrays are valid during the call. The numbers are those of the parameter's group.
+"""
+struct Elements
+    param::Int32
+    first::Int64
+    update::Int64
+    values::Vector{Float32}
+    grads::Vector{Float32}
+    states::Vector{Vector{Float32}}
+    lr::Float64
+    weight_decay::Float64
+    beta1::Float64
+    beta2::Float64
+    eps::Float64
+    momentum::Float64
+end
+
+function call_update(given::Ptr{ds_update}, user::Ptr{Cvoid})::Int32
+    contained(DS_ERROR_USER) do
+        u = unsafe_load(given)
+        lent(at) = unsafe_wrap(Array, at, u.count)
+        states = [lent(unsafe_load(u.states, k)) for k in 1:u.states_count]
+        update = unsafe_pointer_to_objref(user)[]
+        update(Elements(u.param, u.first, u.update, lent(u.values), lent(u.grads), states, u.lr, u.weight_decay, u.beta1, u.beta2,
+                        u.eps, u.momentum))
+        DS_OK
+    end
+end
+
+"""
+    Engine(config, graph = nothing; comm = nothing, threads = 0, trace = false, init = nothing, update = nothing)
 
 A training engine; without a graph it is in delegate mode. `init(param, name, first, values)` may overwrite the initial values of
 elements `first`, `first` + 1, ... of a parameter, counted from 0 in libds's order; it is called for the elements that this rank keeps.
+`update(elements)` is the optimizer of `{"type": "Callback"}`: it changes each element by its value, gradient and states alone
+([`Elements`](@ref)).
 """
 mutable struct Engine <: Handle
     raw::Ptr{ds_engine}
     init::Base.RefValue{Any}
+    update::Base.RefValue{Any}
     function Engine(config::AbstractString, graph::Union{Graph,Nothing} = nothing; comm::Union{Comm,Nothing} = nothing,
-                    threads = 0, trace = false, init = nothing)
-        out, box = Ref{Ptr{ds_engine}}(C_NULL), Ref{Any}(init)
+                    threads = 0, trace = false, init = nothing, update = nothing)
+        out, box, rule = Ref{Ptr{ds_engine}}(C_NULL), Ref{Any}(init), Ref{Any}(update)
         call = init === nothing ? C_NULL :
             @cfunction(call_init, Int32, (Int32, Ptr{Cchar}, Int64, Ptr{Cfloat}, Csize_t, Ptr{Cvoid}))
-        options = Ref(ds_engine_options(sizeof(ds_engine_options), threads, trace, call, pointer_from_objref(box)))
-        GC.@preserve comm graph box check(ds_engine_create(raw(comm), config, raw(graph), options, out))
-        made(new(out[], box))
+        own = update === nothing ? C_NULL : @cfunction(call_update, Int32, (Ptr{ds_update}, Ptr{Cvoid}))
+        options = Ref(ds_engine_options(sizeof(ds_engine_options), threads, trace, call, pointer_from_objref(box), own,
+                                        pointer_from_objref(rule)))
+        GC.@preserve comm graph box rule check(ds_engine_create(raw(comm), config, raw(graph), options, out))
+        made(new(out[], box, rule))
     end
 end
 destroy(::Engine, at) = ds_engine_destroy(at)
@@ -183,11 +220,14 @@ save_model(e::Engine, folder, like = nothing) =
 
 # ---------------------------------------------------------------- delegate mode
 
-"Registers a parameter and returns its number, from 0."
-add_param!(e::Engine, name, dims::Integer...) = GC.@preserve e value_of(out ->
-    (d = graph_dims(dims); ds_engine_param_add(raw(e), name, d, length(d), out)))
+"Registers a parameter and returns its number, from 0. Its views and gradients have the compute type of the configuration, or
+`dtype` Float32."
+add_param!(e::Engine, name, dims::Integer...; dtype = nothing) = GC.@preserve e value_of(out ->
+    (d = graph_dims(dims); ds_engine_param_add(raw(e), name, dtype === nothing ? DS_DTYPE_NONE : dtype_of(dtype), d, length(d), out)))
 "Ends the registration and allocates the memory."
 start!(e::Engine) = GC.@preserve e check(ds_engine_start(raw(e)))
+"Forgets the gradients and micro-steps of the current step, as after an error in the host's backward pass. Collective."
+drop_step!(e::Engine) = GC.@preserve e check(ds_engine_drop_step(raw(e)))
 evaluate!(e::Engine, on::Bool) = GC.@preserve e check(ds_engine_evaluate(raw(e), on))
 
 """

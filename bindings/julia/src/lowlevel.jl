@@ -133,6 +133,27 @@ struct ds_custom_op
 end
 
 """
+Consecutive elements of one parameter that a ds_update_fn updates. [borrowed: call]
+"""
+struct ds_update
+    struct_size::Csize_t
+    param::Int32
+    first::Int64
+    count::Csize_t
+    values::Ptr{Cfloat}
+    grads::Ptr{Cfloat}
+    states::Ptr{Ptr{Cfloat}}
+    states_count::Csize_t
+    update::Int64
+    lr::Cdouble
+    weight_decay::Cdouble
+    beta1::Cdouble
+    beta2::Cdouble
+    eps::Cdouble
+    momentum::Cdouble
+end
+
+"""
 The resources of an engine. Training options are JSON.
 """
 struct ds_engine_options
@@ -141,6 +162,8 @@ struct ds_engine_options
     trace::Int32
     init::Ptr{Cvoid}
     init_user_data::Ptr{Cvoid}
+    update::Ptr{Cvoid}
+    update_user_data::Ptr{Cvoid}
 end
 
 """
@@ -844,11 +867,13 @@ end
 """
 Delegate mode: registers a parameter. Parameters are numbered in the order of these calls. A parameter with a
 dimension of 0 is empty. The values are zeros, or those that options.init sets.
+- `dtype`: the type of its views and gradients: DS_DTYPE_NONE for the compute type of the configuration, or
+  DS_DTYPE_F32, for example for the router of a model in bf16.
 - `out`: [out] number of the parameter
 Returns DS_ERROR_STATE after ds_engine_start.
 """
-function ds_engine_param_add(engine, name, dims, dims_count, out)
-    @ccall libds.ds_engine_param_add(engine::Ptr{ds_engine}, name::Cstring, dims::Ptr{Int64}, dims_count::Csize_t, out::Ptr{Int32})::Int32
+function ds_engine_param_add(engine, name, dtype, dims, dims_count, out)
+    @ccall libds.ds_engine_param_add(engine::Ptr{ds_engine}, name::Cstring, dtype::Int32, dims::Ptr{Int64}, dims_count::Csize_t, out::Ptr{Int32})::Int32
 end
 
 """
@@ -908,6 +933,15 @@ prefetches, but never changes results. Collective.
 """
 function ds_engine_evaluate(engine, on)
     @ccall libds.ds_engine_evaluate(engine::Ptr{ds_engine}, on::Int32)::Int32
+end
+
+"""
+Delegate mode, without leases: forgets the gradients and micro-steps of the current step, for example after an
+error in the host's backward pass. The next gradient begins the step anew, as if the forgotten calls had not
+been made. Between steps it does nothing. Collective.
+"""
+function ds_engine_drop_step(engine)
+    @ccall libds.ds_engine_drop_step(engine::Ptr{ds_engine})::Int32
 end
 
 """

@@ -42,6 +42,38 @@
     @test status(() -> Libds.start!(broken)) == Libds.DS_ERROR_POISONED
 end
 
+@testset "an update in Julia" begin
+    config = """{"train_micro_batch_size_per_gpu": 1, "gradient_clipping": 0,
+                 "optimizer": {"type": "Callback", "params": {"lr": 0.5, "states": ["age"]}}}"""
+    seen = []
+    function rule(u)
+        u.states[1] .= u.update
+        u.values .-= Float32(u.lr) .* u.grads
+        push!(seen, (u.param, u.first, length(u.values)))
+    end
+    e = Engine(config; threads = 1, update = rule)
+    p = Libds.add_param!(e, "p", 3)
+    Libds.start!(e)
+    for s in 1:2
+        Libds.grads_ready!(e, [p], [fill(100.0f0, 3)])
+        Libds.drop_step!(e)
+        Libds.grads_ready!(e, [p], [Float32[1, 2, 3]])
+        Libds.backward!(e)
+        Libds.step!(e)
+    end
+    @test read(e, p) == [-1, -2, -3] && read(e, p, "age") == [2, 2, 2]
+    @test seen == [(p, 0, 3), (p, 0, 3)]
+    broken = Engine(config; threads = 1, update = u -> error("no update"))
+    p = Libds.add_param!(broken, "p", 3)
+    Libds.start!(broken)
+    Libds.grads_ready!(broken, [p], [Float32[1, 2, 3]])
+    Libds.backward!(broken)
+    @test failure(() -> Libds.step!(broken)).msg == "no update"
+    @test status(() -> Libds.step!(broken)) == Libds.DS_ERROR_POISONED
+    refused(() -> Engine("{\"train_batch_size\": 1}"; update = rule) |> e -> (Libds.add_param!(e, "p", 3); Libds.start!(e)),
+            Libds.DS_ERROR_CONFIG, "with an update")
+end
+
 function host()
     e = Engine("""{"train_micro_batch_size_per_gpu": 1, "gradient_clipping": 0,
                   "optimizer": {"type": "SGD", "params": {"lr": 1}}}""")
@@ -73,7 +105,7 @@ end
         @test outer == [1, 2]
         Libds.write_grad!(g -> g .= 1, e, p)
         Libds.backward!(e)
-        refused(() -> Libds.step!(e), Libds.DS_ERROR_STATE, "must have no lease")
+        refused(() -> Libds.step!(e), Libds.DS_ERROR_STATE, "is leased")
     end
     Libds.step!(e)
     @test read(e, p) == [0, 1]

@@ -18,7 +18,7 @@ The pieces:
 """
 from . import lowlevel, ops
 from .comm import Comm, Work
-from .engine import DelegateEngine, Engine, Lease, Param, StepResult
+from .engine import DelegateEngine, Elements, Engine, Lease, Param, StepResult
 from .errors import (CommError, ConfigError, CorruptError, Error, FileError, InternalError, InvalidArgument, NotFound,
                      NumericError, OutOfMemory, PoisonedError, StateError, Status, Stopped, Unsupported)
 from .graph import Graph, Plan, Value
@@ -31,7 +31,7 @@ from .tensor import DTYPES, Tensor, tensor, zeros
 __version__ = version()
 
 __all__ = [
-    "Comm", "CommError", "ConfigError", "CorruptError", "DTYPES", "DelegateEngine", "Display", "Engine", "Error", "FileError",
+    "Comm", "CommError", "ConfigError", "CorruptError", "DTYPES", "DelegateEngine", "Display", "Elements", "Engine", "Error", "FileError",
     "Graph", "InternalError", "InvalidArgument", "Lease", "LogLevel", "Monitors", "NextLr", "NotFound", "NumericError", "OutOfMemory", "Param", "Plan",
     "PoisonedError", "Progress", "StateError", "Status", "StepResult", "StopFlag", "Stopped", "Tensor", "Unsupported", "Value",
     "Verdict", "Work", "audit", "checkpoint_info", "communicator", "convert_checkpoint", "describe_config", "env_report", "generate",

@@ -11,8 +11,8 @@ from . import errors, lowlevel
 from ._arguments import checked, ranged, shown
 from ._handle import Config, Handle, config_text, options_text
 from .comm import Comm, bytes_of, format_code, report
-from .graph import Graph
-from .tensor import DTYPES, Tensor, dims_of, inputs_of, raw_of, zeros
+from .graph import Graph, lending
+from .tensor import DTYPES, Tensor, dims_of, dtype_code, inputs_of, raw_of, zeros
 
 __all__ = ["Engine", "DelegateEngine", "Param", "StepResult", "Lease"]
 
@@ -32,6 +32,29 @@ class Param(NamedTuple):
 ParamLike = Union[Param, str, int]
 
 
+class Elements(NamedTuple):
+    """Consecutive elements of one parameter that an `Update` updates. `values` and `states` change in place; the tensors are
+    closed after the call, so do not keep an array over one."""
+
+    param: int  #: number of the parameter
+    first: int  #: the first element in the flattened parameter
+    update: int  #: number of this update of the parameter, from 1 on
+    lr: float  #: learning rate of the parameter's group, like the numbers below
+    weight_decay: float
+    beta1: float
+    beta2: float
+    eps: float
+    momentum: float
+    values: Tensor  #: the float32 values
+    grads: Tensor  #: mean gradients over micro-steps and ranks, after clipping
+    states: list[Tensor]  #: the states that optimizer.params.states names; all 0 at first
+
+
+#: The optimizer of `{"type": "Callback"}`: it updates each element by its value, gradient and states alone, and in the same way on
+#: all ranks. It is called inside `step` or `train_batch` for the elements whose states this rank keeps.
+Update = Callable[[Elements], None]
+
+
 class StepResult(NamedTuple):
     """The result of a step."""
 
@@ -45,6 +68,15 @@ class StepResult(NamedTuple):
     loss_scale_at_floor: bool  #: the step was skipped, and the dynamic loss scale is at its minimum
 
 
+def _updating(update: Update) -> Callable[..., None]:
+    """Wraps `update` for low-level tensors."""
+
+    def call(numbers: tuple[Any, ...], arrays: list[Any], states: list[Any]) -> None:
+        lending(lambda pair, lent: update(Elements(*numbers, *pair, lent)))(arrays, states)
+
+    return call
+
+
 @checked
 class _AnyEngine(Handle):
     """The common part of both kinds of engine: parameters, states, numbers, checkpoints and reports.
@@ -54,11 +86,14 @@ class _AnyEngine(Handle):
     set the number again. See `help(libds.lowlevel.engine_get)` and `engine_set` for the names.
     """
 
-    def _create(self, config: Config, raw_graph: Any, comm: Comm | None, threads: int, trace: bool, init: Init | None) -> None:
+    def _create(self, config: Config, raw_graph: Any, comm: Comm | None, threads: int, trace: bool, init: Init | None,
+                update: Update | None) -> None:
         options: Any = lowlevel.engine_options()
         options.threads, options.trace = threads, int(trace)
         if init is not None:
             options.set_init(lambda param, name, first, values: init(name, first, values))
+        if update is not None:
+            options.set_update(_updating(update))
         text = config_text(config)
         if comm is None:
             lock, raw = None, lowlevel.engine_create(None, text, raw_graph, options)
@@ -275,6 +310,7 @@ class Engine(_AnyEngine):
         threads: compute threads of this rank; 0 means the cores divided by the ranks of this host.
         trace: whether to record the events that `trace` writes.
         init: initial values of parameters in place of those that the graph draws, see `Init`.
+        update: the optimizer of `{"type": "Callback"}`, see `Update`.
 
     Inputs are NumPy arrays, torch tensors, `libds.Tensor` or any buffer of the element type that the graph names, in the order of
     the graph. An input that is not needed may be None.
@@ -282,13 +318,13 @@ class Engine(_AnyEngine):
     """ + (_AnyEngine.__doc__ or "").split("\n\n", 1)[1]
 
     def __init__(self, config: Config, graph: Graph | None = None, *, comm: Comm | None = None, threads: int = 0,
-                 trace: bool = False, init: Init | None = None) -> None:
+                 trace: bool = False, init: Init | None = None, update: Update | None = None) -> None:
         own = graph is None
         if graph is None:
             size = 1 if comm is None else comm.size
             graph = Graph.from_config(config, size)
         try:
-            self._create(config, graph._need(), comm, threads, trace, init)
+            self._create(config, graph._need(), comm, threads, trace, init, update)
         finally:
             if own:
                 graph.close()
@@ -365,21 +401,23 @@ class DelegateEngine(_AnyEngine):
         threads: compute threads of this rank; 0 means the cores divided by the ranks of this host.
         trace: whether to record the events that `trace` writes.
         init: initial values of parameters, which are zeros otherwise, see `Init`. It is called inside `start`.
+        update: the optimizer of `{"type": "Callback"}`, see `Update`.
 
     """ + (_AnyEngine.__doc__ or "").split("\n\n", 1)[1]
 
     def __init__(self, config: Config, *, comm: Comm | None = None, threads: int = 0, trace: bool = False,
-                 init: Init | None = None) -> None:
+                 init: Init | None = None, update: Update | None = None) -> None:
         self._running = False
-        self._create(config, None, comm, threads, trace, init)
+        self._create(config, None, comm, threads, trace, init, update)
 
     def _started(self) -> bool:
         return self._running
 
-    def add_param(self, name: str, shape: Sequence[int] | int) -> Param:
-        """Registers a parameter."""
+    def add_param(self, name: str, shape: Sequence[int] | int, dtype: Any = None) -> Param:
+        """Registers a parameter. Its views and gradients have the compute type of the configuration, or `dtype` "f32"."""
         dims = dims_of(shape)
-        return Param(self._call(lowlevel.engine_param_add, name, dims), name, tuple(dims))
+        code = 0 if dtype is None else dtype_code(dtype)
+        return Param(self._call(lowlevel.engine_param_add, name, code, dims), name, tuple(dims))
 
     def start(self) -> DelegateEngine:
         """Ends the registration, plans and allocates the memory, and returns the engine. Collective."""
@@ -433,6 +471,11 @@ class DelegateEngine(_AnyEngine):
         if len(raws) != len(numbers):
             raise errors.refuse(f"grads must have {len(numbers)} gradients, one for each parameter, got {len(raws)}")
         self._call(lowlevel.grads_ready, (numbers, raws))
+
+    def drop_step(self) -> None:
+        """Forgets the gradients and micro-steps of the current step, as after an exception in the host's backward pass. The next
+        gradient begins the step anew. No parameter may be leased. Collective."""
+        self._call(lowlevel.engine_drop_step)
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:

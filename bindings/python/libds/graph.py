@@ -110,7 +110,7 @@ class Graph(Handle):
         """
         taken = self._values("inputs", inputs)
         shapes = [(0 if dtype is None else dtype_code(dtype), _dims("outputs", shape)) for dtype, shape in outputs]
-        call = (_lending(forward), None if backward is None else _lending(backward), len(taken), shapes)
+        call = (lending(forward), None if backward is None else lending(backward), len(taken), shapes)
         first = self._call(lowlevel.graph_custom_op, name, call, taken)
         values = tuple(Value(self, first + i) for i in range(len(shapes)))
         return values[0] if len(values) == 1 else values
@@ -156,7 +156,7 @@ def _dims(name: str, shape: Sequence[int | None]) -> list[int]:
     return [-1 if dim is None else ranged(name, dim, -1, (1 << 63) - 1) for dim in shape]
 
 
-def _lending(fn: Callable[..., Any]) -> Callable[..., None]:
+def lending(fn: Callable[..., Any]) -> Callable[..., None]:
     """Wraps `fn`, so that it gets lists of tensors in place of low-level ones. The tensors are closed after the call."""
 
     def call(*lists: list[Any]) -> None:
@@ -168,7 +168,7 @@ def _lending(fn: Callable[..., Any]) -> Callable[..., None]:
             for tensor in kept:
                 tensor.close()
         if any(tensor.exports for tensor in kept):
-            raise BufferError("a custom operation has kept an array over a tensor that it was lent")
+            raise BufferError("a callback has kept an array over a tensor that it was lent")
 
     return call
 

@@ -1,9 +1,9 @@
-"""Operations that Python computes: values, gradients, errors, and lifetimes."""
+"""Operations and updates that Python computes: values, gradients, errors, and lifetimes."""
 import gc
 import unittest
 import weakref
 
-from support import CONFIG, libds, linear_batch, linear_engine, np
+from support import CONFIG, libds, linear_batch, linear_engine, linear_graph, np
 
 
 def square_graph(forward, backward=None):
@@ -94,6 +94,54 @@ class Custom(unittest.TestCase):
             libds.Graph("g", 4).custom_op("bad name", [], [(None, [2])], forward)
         with self.assertRaises(ValueError):
             libds.Graph("g", 4).custom_op("many", [], [("f32", [2])] * 65, forward)
+
+
+def updated_engine(update, states=()):
+    optimizer = {"type": "Callback", "params": {"lr": 0.05, "momentum": 0.5, "states": list(states)}}
+    return libds.Engine({**CONFIG, "optimizer": optimizer}, linear_graph(), threads=1, update=update)
+
+
+class Update(unittest.TestCase):
+    def test_python_is_the_optimizer(self):
+        seen = []
+
+        def momentum(e):
+            velocity = np.asarray(e.states[0])
+            velocity[:] = e.momentum * velocity + np.asarray(e.grads)
+            np.asarray(e.values)[:] -= np.float32(e.lr) * velocity
+            seen.append((e.param, e.first, len(e.values.numpy()), e.update))
+
+        optimizer = {"type": "SGD", "params": {"lr": 0.05, "momentum": 0.5}}
+        with updated_engine(momentum, ["velocity"]) as engine, \
+                libds.Engine({**CONFIG, "optimizer": optimizer}, linear_graph(), threads=1) as other:
+            self.assertIn("velocity", engine.state_names)
+            other.write("w", np.array(engine.read("w")))
+            for _ in range(3):
+                self.assertAlmostEqual(engine.train_batch(*linear_batch()), other.train_batch(*linear_batch()), places=5)
+            np.testing.assert_allclose(engine.read("w", "velocity"), other.read("w", "momentum_buffer"), rtol=1e-5, atol=1e-6)
+        self.assertEqual(sorted(seen), [(param, 0, count, step) for param, count in ((0, 6), (1, 2)) for step in (1, 2, 3)])
+
+    def test_what_an_update_raises_goes_on_and_the_engine_is_poisoned(self):
+        def fail(e):
+            raise KeyError("of the update")
+
+        with updated_engine(fail) as engine:
+            with self.assertRaisesRegex(KeyError, "of the update"):
+                engine.train_batch(*linear_batch())
+            with self.assertRaises(libds.PoisonedError):
+                engine.train_batch(*linear_batch())
+
+    def test_arrays_are_lent(self):
+        kept = []
+        with updated_engine(lambda e: kept.append(np.asarray(e.values))) as engine:
+            with self.assertRaisesRegex(BufferError, "has kept an array"):
+                engine.train_batch(*linear_batch())
+
+    def test_types_and_updates_need_each_other(self):
+        with self.assertRaisesRegex(libds.ConfigError, "without an update"):
+            updated_engine(None)
+        with self.assertRaisesRegex(libds.ConfigError, "with an update"):
+            libds.Engine(CONFIG, linear_graph(), update=lambda e: None)
 
 
 if __name__ == "__main__":

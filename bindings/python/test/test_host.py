@@ -1,4 +1,5 @@
-"""A host without torch makes the calls of libds.torch in random order; each update must be that of AdamW."""
+"""A host without torch makes the calls of libds.torch in random order; each update must be that of AdamW, computed by libds or by
+a function of the host."""
 import random
 import unittest
 
@@ -8,6 +9,15 @@ STEPS = 6
 SEEDS = range(12)
 
 
+def adamw(e):
+    """AdamW as the update of an engine."""
+    values, grads, mean, square = (np.asarray(array) for array in (e.values, e.grads, *e.states))
+    mean[:] = e.beta1 * mean + (1 - e.beta1) * grads
+    square[:] = e.beta2 * square + (1 - e.beta2) * grads * grads
+    step = mean / (1 - e.beta1 ** e.update) / (np.sqrt(square / (1 - e.beta2 ** e.update)) + e.eps)
+    values[:] = values * (1 - e.lr * e.weight_decay) - e.lr * step
+
+
 class Host:
     """Random layers over an engine, and the same training in NumPy. All ranks draw the same calls."""
 
@@ -15,6 +25,7 @@ class Host:
         self.draw, self.seed, self.comm = random.Random(seed), seed, comm
         self.stage = self.draw.choice([0, 2, 3, 3])
         self.configured = self.draw.choice([1, 2, 3])
+        self.skips, self.by_host = self.draw.random() < 0.5, self.draw.random() < 0.4
         shapes = [self.draw.choice([[], [3], [40, 30], [7, 2], [300], [2, 3, 4]]) for _ in range(self.draw.randint(1, 6))]
         self.values = {f"p{i}": np.random.default_rng([seed, i]).normal(size=shape).astype(np.float32) for i, shape in enumerate(shapes)}
         self.names = list(self.values)
@@ -32,6 +43,7 @@ class Host:
     def make(self):
         config = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": self.configured, "gradient_clipping": 1.0,
                   "optimizer": {"type": "AdamW", "params": {"lr": 1e-2, "weight_decay": 0.1}},
+                  "missing_gradients": "skip" if self.skips else "zero",
                   "zero_optimization": {"stage": self.stage, "stage3_param_persistence_threshold": self.draw.choice([0, 100]),
                                         "reduce_bucket_size": self.draw.choice([500, 100000])},
                   "frozen_parameters": sorted(self.frozen)}
@@ -39,7 +51,10 @@ class Host:
         def init(name, first, values):
             np.asarray(values)[:] = self.values[name].reshape(-1)[first:first + len(values)]
 
-        engine = libds.DelegateEngine(config, comm=self.comm, threads=1, init=init)
+        if self.by_host:
+            config["optimizer"]["type"] = "Callback"
+            config["optimizer"]["params"]["states"] = ["exp_avg", "exp_avg_sq"]
+        engine = libds.DelegateEngine(config, comm=self.comm, threads=1, init=init, update=adamw if self.by_host else None)
         for name in self.names:
             engine.add_param(name, self.values[name].shape)
         engine.start()
@@ -74,6 +89,7 @@ class Host:
                 continue
             for rank in range(self.comm.size):
                 sums[name] += self.gradient(name, value, rank, step, micro)
+                self.given.add(name)
             ready.append((name, self.gradient(name, value, self.comm.rank, step, micro)))
             if self.draw.random() < 0.5:
                 self.hand_over(ready)
@@ -88,8 +104,19 @@ class Host:
                 self.engine.grad_ready(name, grad)
         ready.clear()
 
+    def broken_step(self):
+        """Begins a step whose backward fails after some gradients."""
+        for name in self.draw.sample([name for name in self.names if name not in self.frozen], 1):
+            self.engine.grad_ready(name, np.full(self.values[name].shape, 3, np.float32))
+        if self.draw.random() < 0.5:
+            self.engine.backward()
+        self.engine.drop_step()
+
     def step(self, step):
         sums = {name: np.zeros(self.values[name].shape) for name in self.names}
+        if self.draw.random() < 0.3:
+            self.broken_step()
+        self.given = set()
         count = self.draw.choice([self.configured, self.configured, 1, self.configured + 1])
         expected = self.configured
         for micro in range(count):
@@ -107,6 +134,8 @@ class Host:
     def update(self, grads):
         norm = np.sqrt(sum(float((grad * grad).sum()) for grad in grads.values()))
         for name, grad in grads.items():
+            if self.skips and name not in self.given:
+                continue
             rate = self.rate.get("all", self.rate[name])
             moments = self.moments[name]
             grad = grad * min(1.0, 1.0 / (norm + 1e-6))

@@ -11,8 +11,8 @@ config = {
     "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0},
 }
 engine = ds.engine_create(None, json.dumps(config), None, None)
-w = ds.engine_param_add(engine, "w", [2])
-b = ds.engine_param_add(engine, "b", [1])
+w = ds.engine_param_add(engine, "w", 0, [2])
+b = ds.engine_param_add(engine, "b", 0, [1])
 ds.engine_start(engine)
 rows = [(i % 5 - 2, i % 3 - 1) for i in range(16)]
 truth = [3 * x0 - 2 * x1 + 1 for x0, x1 in rows]

@@ -59,7 +59,7 @@ CONFIG = json.dumps({
 
 def host(elements):
     engine = ds.engine_create(None, CONFIG, None, None)
-    params = [ds.engine_param_add(engine, name, [elements]) for name in ("a", "b", "late")]
+    params = [ds.engine_param_add(engine, name, 0, [elements]) for name in ("a", "b", "late")]
     ds.engine_start(engine)
     for param, value in zip(params, (1.0, 2.0, 3.0)):
         ds.engine_write(engine, param, "master", array.array("f", [value]) * elements)

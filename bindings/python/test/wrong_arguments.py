@@ -20,7 +20,7 @@ CONFIG = {"train_micro_batch_size_per_gpu": 4, "gradient_clipping": 0, "optimize
 HUGE = 1 << 70
 ALLOWED = (TypeError, ValueError, BufferError, OSError, libds.Error)
 NEVER = (libds.InternalError, libds.PoisonedError, libds.CorruptError)
-MADE_BY_LIBDS = ("Value", "Work", "Lease", "Error", "Param", "StepResult", "Progress", "Verdict", "NextLr", "Status", "LogLevel")
+MADE_BY_LIBDS = ("Value", "Work", "Lease", "Error", "Param", "Elements", "StepResult", "Progress", "Verdict", "NextLr", "Status", "LogLevel")
 
 
 class Junk:

@@ -9,10 +9,12 @@ namespace ds {
 // one parameter.
 struct ElementRun {
   int64_t begin = 0, end = 0, missed = 0, group = 0;
-  // Set for updates with stochastic rounding: the whole range lies in parameter `param` and begins
-  // at its element `element`. The random bits depend on these two, so they do not depend on the
-  // partition.
+  // Set for updates that depend on the parameter: the whole range lies in parameter `param` and
+  // begins at its element `element`. Stochastic rounding draws its bits from these two, so the bits
+  // do not depend on the partition.
   int64_t param = 0, element = 0;
+  // Whether a step that has no gradient of `param` leaves the range out (missing_gradients "skip").
+  bool skips = false;
   bool operator==(const ElementRun&) const = default;
 };
 

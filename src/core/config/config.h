@@ -100,6 +100,8 @@ struct OptimizerConfig {
   // which this mean is multiplied after the freeze. In a step the factor changes by at most
   // factor_threshold.
   double coeff_beta = 0.9, factor_max = 4, factor_min = 0.5, factor_threshold = 0.1;
+  // Callback: the names of the states that the host's update keeps for each element.
+  std::vector<std::string> own_states = {};
   // Groups 1, 2 and so on. Group 0 has all parameters that no group of this list contains.
   std::vector<ParamGroup> groups = {};
   // Returns whether ranks exchange signs instead of gradients in some steps (1-bit optimizers).
@@ -316,6 +318,9 @@ struct Config {
   // The mean that is the loss of a step: over its micro-batches ("micro_batch") or over the targets
   // of all its micro-batches ("tokens").
   std::string loss_average = "micro_batch";
+  // missing_gradients. If true, a step leaves out each parameter for which no rank has a gradient;
+  // otherwise its gradient is zero.
+  bool skip_missing = false;
   bool by_tokens() const { return loss_average == "tokens"; }
 
   // Returns an object with the value and the origin of every key that applies.

@@ -156,6 +156,13 @@ void engine_keys(KeyList& keys) {
              "consecutive numbers and with their CPUs on that node (`libds launch --bind numa` or "
              "`cores`, or pinned threads); otherwise as \"hosts\". `\"topology\": \"auto\"` means "
              "the same. The bits do not depend on this key");
+  rows.choice(
+      "missing_gradients", &Config::skip_missing, {{"zero", false}, {"skip", true}},
+      "delegate mode, a parameter for which no rank passes a gradient in a step: `zero`, its "
+      "gradient is zero, so moments and weight decay go on, as in DeepSpeed; or `skip`, the "
+      "step leaves it alone, as PyTorch does where a gradient is None, and its bias "
+      "corrections do not count the step. `skip` is for Adam, AdamW, SGD, Lion, Adagrad "
+      "and Callback");
   rows.add("frozen_parameters", &Config::frozen,
            "names of parameters that are not trained, with `*` and `?` as in file names. They have "
            "no gradient. Until a parameter is trained for the first time, it has no optimizer "

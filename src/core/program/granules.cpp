@@ -35,8 +35,9 @@ class Packer {
   void add(ParamId param, const ParamSpec& spec, bool small) {
     std::string scope = small ? "small" : scope_of(spec.name).name;
     bool matrices = spec.rows > 0;
-    BucketId& open = open_[{small, spec.frozen, matrices, spec.granule, spec.cls}];
-    std::string& large_scope = large_scope_[{spec.frozen, matrices, spec.granule, spec.cls}];
+    const Kind kind{spec.frozen, matrices, spec.dtype, spec.granule, spec.cls};
+    BucketId& open = open_[{small, kind}];
+    std::string& large_scope = large_scope_[kind];
     int64_t padded = padded_numel(spec.numel, spec.granule);
     bool fits =
         open.exists() && (small || scope == large_scope) && at(open).numel + padded <= bucket_size_;
@@ -55,7 +56,8 @@ class Packer {
                                 spec.granule,
                                 spec.cls,
                                 ranks_[spec.cls],
-                                matrices});
+                                matrices,
+                                spec.dtype});
     }
     if (!spec.alone) {
       open = target;
@@ -82,14 +84,17 @@ class Packer {
   Layout layout;
 
  private:
+  // What the parameters of a bucket have in common: frozen, matrices, type, granule and class.
+  using Kind = std::tuple<bool, bool, DType, int64_t, ClassId>;
+
   Bucket& at(BucketId bucket) { return layout.buckets[bucket]; }
 
   const IdVector<ClassId, int>& ranks_;
   int64_t bucket_size_;
-  // The open buckets by small, frozen, matrices, granule and class.
-  std::map<std::tuple<bool, bool, bool, int64_t, ClassId>, BucketId> open_;
-  // The scopes of the open buckets of large parameters, by frozen, matrices, granule and class.
-  std::map<std::tuple<bool, bool, int64_t, ClassId>, std::string> large_scope_;
+  // The open buckets of small and of large parameters, by kind.
+  std::map<std::pair<bool, Kind>, BucketId> open_;
+  // The scopes of the open buckets of large parameters, by kind.
+  std::map<Kind, std::string> large_scope_;
   std::map<std::string, int> counts_;
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/dtype.h"
 #include "core/graph/graph.h"
 
 namespace ds {
@@ -35,6 +36,8 @@ struct ParamSpec {
   // Index of the optimizer's parameter group when the layout is made. Its settings apply to
   // updates.
   int32_t group = 0;
+  // The type in which programs compute with the parameter; DS_DTYPE_NONE means the compute type.
+  DType dtype = DS_DTYPE_NONE;
   // The last two dimensions of a parameter that is updated matrix by matrix (optim/optimizer.h,
   // MatrixUpdate); 0 for other parameters.
   int64_t rows = 0, cols = 0;
@@ -66,6 +69,8 @@ struct Bucket {
   int ranks = 1;
   // Whether the parameters are updated matrix by matrix.
   bool matrices = false;
+  // The type in which programs compute with the parameters.
+  DType dtype = DS_DTYPE_NONE;
   int64_t shard() const { return numel / ranks; }
   // Returns the gaps between and after the parameters, as pairs of first element and length.
   std::vector<std::pair<int64_t, int64_t>> padding() const;
@@ -86,12 +91,12 @@ struct Layout {
 };
 
 // Assigns parameters to buckets. Parameters share a bucket only if they agree in being frozen, in
-// class, in granule and in being updated matrix by matrix. A parameter marked `alone` has a bucket
-// of its own. A parameter of at most persistence_threshold elements is small, as long as all small
-// parameters together have at most most_persistent elements. Small parameters share buckets over
-// the whole model. A large parameter shares a bucket only with its neighbours in the same scope
-// (scope_of(), such as "h.3"). A bucket with more than one parameter has at most bucket_size
-// elements before its final padding. `ranks` holds the number of ranks of each class.
+// type, in class, in granule and in being updated matrix by matrix. A parameter marked `alone` has
+// a bucket of its own. A parameter of at most persistence_threshold elements is small, as long as
+// all small parameters together have at most most_persistent elements. Small parameters share
+// buckets over the whole model. A large parameter shares a bucket only with its neighbours in the
+// same scope (scope_of(), such as "h.3"). A bucket with more than one parameter has at most
+// bucket_size elements before its final padding. `ranks` holds the number of ranks of each class.
 Layout make_layout(const IdVector<ParamId, ParamSpec>& params, const IdVector<ClassId, int>& ranks,
                    int64_t bucket_size, int64_t persistence_threshold,
                    int64_t most_persistent = INT64_MAX);

@@ -125,6 +125,14 @@ InstrDef pack_rows_row() {
 }
 
 // Rows that are too long for the lists below, in the order of Op.
+// The arithmetic of an update by the host's callback is unknown and counts as none.
+InstrDef callback_row() {
+  return kernel("callback", Op::callback, Kind::update,
+                {reads(), reads(Role::scalars), updates(), updates(Role::state, 0, kMostOwnStates),
+                 writes_or_updates()},
+                flops<0>);
+}
+
 InstrDef lamb_moments_row() {
   return kernel(
       "lamb_moments", Op::lamb_moments, Kind::update,
@@ -190,6 +198,7 @@ std::vector<InstrDef> optimizer_rows() {
       optimizer("sgd", sgd, 1, sgd_flops),
       optimizer("lion", lion, 1, flops<9>),
       optimizer("adagrad", adagrad, 1, flops<9>),
+      callback_row(),
       // LAMB computes first the moments and the norms of the resulting step, then the ratios of
       // norms, then the step.
       lamb_moments_row(),

@@ -51,6 +51,7 @@ enum class Op : int8_t {
   sgd,
   lion,
   adagrad,
+  callback,
   lamb_moments,
   lamb_ratios,
   lamb,
@@ -135,6 +136,9 @@ struct OperandRule {
   // The largest number of operands.
   int32_t most = 1;
 };
+
+// The largest number of states that an update by callback has.
+inline constexpr int kMostOwnStates = 8;
 
 // A row of the table of instructions, which is the same for every program, size and rank.
 struct InstrDef {

@@ -124,7 +124,8 @@ struct Fold {
 
 // Runs as program text writes them. "0:12" means elements 0 to 11; with "0:12:1" they missed one
 // update; with "0:12:0:2" they belong to group 2; with "0:12:0:2:5:512" they are elements of
-// parameter 5, from its element 512 on. "0:12*4+100" means four runs, each 100 elements after the
+// parameter 5, from its element 512 on; with "0:12:0:2:5:512:1" a step without a gradient of this
+// parameter leaves them out. "0:12*4+100" means four runs, each 100 elements after the
 // previous one; "0:12*4+100*2+7" means these four and the same four again, 7 elements later. Such
 // patterns arise with several ranks, because the norms of a bucket are gathered from each rank,
 // level by level.
@@ -144,15 +145,15 @@ struct FoldedRuns {
 // Parses a run like "0:12:1:2". `word` is quoted in errors.
 ElementRun parse_run(std::string_view run, std::string_view word) {
   std::vector<int64_t> numbers;
-  for (size_t begin = 0; begin <= run.size() && numbers.size() < 7;) {
+  for (size_t begin = 0; begin <= run.size() && numbers.size() < 8;) {
     size_t end = std::min(run.find(':', begin), run.size());
     numbers.push_back(number(run.substr(begin, end - begin)));
     begin = end + 1;
   }
-  require(numbers.size() >= 2 && numbers.size() <= 6,
+  require(numbers.size() >= 2 && numbers.size() <= 7,
           "a run must be like 0:12, 0:12:1, 0:12:1:2 or 0:12*4+100, got '{}'", word);
-  numbers.resize(6, 0);
-  return {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]};
+  numbers.resize(7, 0);
+  return {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6] != 0};
 }
 
 // Parses a fold like "4+100" or "4-100". `word` is quoted in errors.
@@ -217,7 +218,8 @@ std::string print_runs(const std::vector<ElementRun>& runs) {
     std::string rest;
     // Trailing zeros are left out.
     bool zeros = true;
-    for (int64_t number : {f.first.element, f.first.param, f.first.group, f.first.missed}) {
+    for (int64_t number :
+         {int64_t{f.first.skips}, f.first.element, f.first.param, f.first.group, f.first.missed}) {
       zeros = zeros && number == 0;
       if (!zeros) rest.insert(0, fmt::format(":{}", number));
     }

@@ -75,8 +75,8 @@ def initialize(args: Any = None, model: torch.nn.Module | None = None, optimizer
 
     Args:
         model: a module on the CPU. It is cast to the type of the configuration.
-        optimizer: Adam, AdamW, SGD or Adagrad of torch, or a callable that makes one from the parameters, in place of the section
-            `optimizer`.
+        optimizer: an optimizer of torch, or a callable that makes one from the parameters, in place of the section `optimizer`. It must
+            update elements one by one.
         model_parameters: the parameters to train, or groups of them; by default, and if there are none, those that require a gradient.
         training_data: a dataset; the loader yields this rank's micro-batches of it.
         lr_scheduler: a scheduler of torch, or a callable that makes one from the optimizer; `engine.step()` steps it.

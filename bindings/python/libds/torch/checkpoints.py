@@ -89,9 +89,10 @@ def save(engine: libds.DelegateEngine, comm: libds.Comm, folder: str, state: Map
 
 
 #: What DeepSpeed itself keeps in a checkpoint. The rest is the client's state.
-_DEEPSPEED = {"module", "buffer_names", "optimizer", "param_shapes", "frozen_param_shapes", "frozen_param_fragments", "shared_params", "lr_scheduler",
-              "data_sampler", "random_ltd", "sparse_tensor_module_names", "skipped_steps", "global_steps", "global_samples", "dp_world_size",
-              "mp_world_size", "ds_config", "ds_version", "loss_scaler", "dynamic_loss_scale", "overflow", "clip_grad", "param_groups"}
+_DEEPSPEED = {
+    "module", "buffer_names", "optimizer", "param_shapes", "frozen_param_shapes", "frozen_param_fragments", "shared_params", "lr_scheduler",
+    "data_sampler", "random_ltd", "sparse_tensor_module_names", "skipped_steps", "global_steps", "global_samples", "dp_world_size",
+    "mp_world_size", "ds_config", "ds_version", "loss_scaler", "dynamic_loss_scale", "overflow", "clip_grad", "param_groups"}
 
 
 def load(engine: libds.DelegateEngine, comm: libds.Comm, folder: str) -> dict[str, Any]:
@@ -111,7 +112,8 @@ def load(engine: libds.DelegateEngine, comm: libds.Comm, folder: str) -> dict[st
 
 def _foreign(loaded: Mapping[str, Any]) -> dict[str, Any]:
     rest = loaded.get("deepspeed") or {}
-    return {"client": {key: value for key, value in rest.items() if key not in _DEEPSPEED}, "buffers": {}, "scheduler": rest.get("lr_scheduler"), "groups": []}
+    client = {key: value for key, value in rest.items() if key not in _DEEPSPEED}
+    return {"client": client, "buffers": {}, "scheduler": rest.get("lr_scheduler"), "groups": []}
 
 
 def load_module(parameters: Parameters, comm: libds.Comm, folder: str, strict: bool) -> dict[str, Any]:
@@ -122,8 +124,8 @@ def load_module(parameters: Parameters, comm: libds.Comm, folder: str, strict: b
     missing = [held.name for held in parameters.all if held.name not in masters]
     if strict and (missing or len(masters) > len(parameters.all)):
         known = {held.name for held in parameters.all}
-        raise libds.errors.refuse(f"load_module_strict: the checkpoint must have the parameters of the module, it lacks {missing} and has besides "
-                                  f"{[name for name in masters if name not in known]}")
+        raise libds.errors.refuse("load_module_strict: the checkpoint must have the parameters of the module, it lacks "
+                                  f"{missing} and has besides {[name for name in masters if name not in known]}")
     for held in parameters.all:
         if held.name in masters:
             if masters[held.name].numel() != held.param.numel():
@@ -146,14 +148,16 @@ def _tensors(path: str) -> dict[str, torch.Tensor]:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    types = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64, "I32": torch.int32,
-             "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool}
+    types = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
+             "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool}
     made = {}
     for name, entry in header.items():
         if name != "__metadata__":
             first, last = entry["data_offsets"]
-            values = torch.frombuffer(data, dtype=torch.uint8, count=last - first, offset=8 + size + first) if last > first else torch.empty(0, dtype=torch.uint8)
-            made[name] = values.view(types[entry["dtype"]]).view(entry["shape"])
+            dtype = types[entry["dtype"]]
+            count = (last - first) // dtype.itemsize
+            values = torch.frombuffer(data, dtype=dtype, count=count, offset=8 + size + first) if count else torch.empty(0, dtype=dtype)
+            made[name] = values.view(entry["shape"])
     return made
 
 

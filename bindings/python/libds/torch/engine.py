@@ -41,12 +41,15 @@ class Engine(torch.nn.Module):
         in_groups = {id(param) for group in groups for param in group["params"]}
         held.broadcast(comm, module)
         config = settings.for_engine([one.name for one in held.all if not one.trained], groups[0])
-        self._engine = held.start(config, comm)
+        self._engine = held.start(config, comm, settings.update)
+        if settings.update is not None:
+            settings.update.begin({id(one.param): one.number for one in held.all}, settings.scheduled)
         held.selected = frozenset(one.number for one in held.all if id(one.param) in in_groups)
         self._leases = held.leases = Leases(held, module) if settings.get("zero_optimization.stage", 0) == 3 else None
         configured = int(settings.get("gradient_accumulation_steps", 1))
-        self._gradients = Gradients(held, comm, configured, self.is_gradient_accumulation_boundary, self._came, self._backward_ended,
-                                    () if self._leases is None else self._leases.units)
+        came = self._came if self._leases is not None or settings.get("fp16.enabled") else None
+        self._gradients = Gradients(held, comm, configured, self.is_gradient_accumulation_boundary, came, self._backward_ended,
+                                    () if self._leases is None else self._leases.units, settings.get("missing_gradients") == "skip")
         optimizer.begin(held)
         self._engine["mean_micro_steps"] = configured
         self.optimizer = optimizer
@@ -83,7 +86,7 @@ class Engine(torch.nn.Module):
         if not inside:
             if self.training:
                 self.tput_timer.start()
-            self._gradients.check()
+            self._drop(self._gradients.check())
             if self._gradients.done == 0:
                 self._take_changes()
         output = self.module(*inputs, **named)
@@ -105,7 +108,7 @@ class Engine(torch.nn.Module):
             self._gradients.expect_end()
 
     def _came(self, held: Held) -> None:
-        if self._settings.get("fp16.enabled") and not self._scaled:
+        if not self._scaled and self.fp16_enabled():
             raise libds.StateError(libds.Status.STATE, "with fp16 the loss must be scaled: use engine.backward(loss) or engine.scale(loss).backward()")
         if self._leases is not None:
             self._leases.came(held)
@@ -114,6 +117,10 @@ class Engine(torch.nn.Module):
         self._scaled = False
         if self._leases is not None:
             self._leases.end_backward()
+
+    def _drop(self, micro_steps: int) -> None:
+        """Takes back the micro-steps of a step that was dropped, so that it begins anew."""
+        self.micro_steps -= micro_steps
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
         """Returns the loss for a plain `backward()`, multiplied by the loss scale of fp16."""
@@ -137,9 +144,8 @@ class Engine(torch.nn.Module):
         try:
             scaled.backward(retain_graph=retain_graph, **options)
         except BaseException:
-            self._gradients.fail()
-            if self._leases is not None:
-                self._leases.end_backward()
+            self._backward_ended()
+            self._drop(self._gradients.fail())
             raise
         finally:
             if hook is not None:
@@ -169,7 +175,7 @@ class Engine(torch.nn.Module):
 
     def step(self, lr_kwargs: Mapping[str, Any] | None = None) -> None:
         """Ends a micro-step; at the last one of a step, updates the parameters and lets the scheduler step. Collective."""
-        self._gradients.check()
+        self._drop(self._gradients.check())
         last = self.is_gradient_accumulation_boundary()
         self.micro_steps += 1
         self._applied = False

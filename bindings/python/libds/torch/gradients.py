@@ -17,14 +17,15 @@ import torch
 
 import libds
 
-from .parameters import Held, Parameters
+from .parameters import Held, Parameters, lent
 
 __all__ = ["Gradients"]
 
+_MANY_BYTES = 1 << 20
 
-def graph_task() -> int:
-    """Returns the number of the backward that runs on this thread, or -1. A reentrant checkpoint runs one inside another."""
-    return torch._C._current_graph_task_id()
+
+#: Returns the number of the backward that runs on this thread, or -1. A reentrant checkpoint runs one inside another.
+graph_task: Callable[[], int] = torch._C._current_graph_task_id
 
 
 def when_backward_ends(call: Callable[[], None]) -> None:
@@ -35,13 +36,14 @@ def when_backward_ends(call: Callable[[], None]) -> None:
 class Gradients:
     """The gradients of an engine's micro-steps.
 
-    `is_last()` tells, before the first gradient of a micro-step, whether it is the last one of its step. `came(held)` and
+    `is_last()` tells, before the first gradient of a micro-step, whether it is the last one of its step. `came(held)`, if it is given, and
     `ended()` are called when a gradient has come and when a backward has ended. Gradients of the parameters `last`, which some ranks may
-    not use, are handed over when backward ends, after all others.
+    not use, are handed over when backward ends, after all others. With `skips`, a parameter without a gradient on any rank has none in
+    the engine, which then leaves it alone. Which ones these are, several ranks find out when backward has ended.
     """
 
     def __init__(self, parameters: Parameters, comm: libds.Comm, configured: int, is_last: Callable[[], bool],
-                 came: Callable[[Held], None], ended: Callable[[], None], last: Collection[int]) -> None:
+                 came: Callable[[Held], None] | None, ended: Callable[[], None], last: Collection[int], skips: bool) -> None:
         self._engine = parameters.engine
         self._all = parameters.all
         self._comm = comm
@@ -52,14 +54,17 @@ class Gradients:
         self._task: int | None = None  # the backward whose gradients come; 0 for one without a number
         self._queued = -1  # the backward that will call _end_task
         self._forced = False
-        self._last = last
+        self._last, self._skips = last, skips
         self._order: list[Held] | None = None if comm.size == 1 else self._put_last(reversed(self._all))
         self._learned = comm.size == 1
         self._next = 0
         self._waiting: dict[int, torch.Tensor] = {}
         self._parts: list[Held] = []
         self._arrived: list[Held] = []
-        self._given = 0
+        #: What the next call hands over: numbers, tensors and their bytes.
+        self._numbers: list[int] = []
+        self._tensors: list[Any] = []
+        self._bytes = 0
         self._failed = ""
         self._hooks = [held.param.register_post_accumulate_grad_hook(self._hook(held)) for held in self._all if held.param.requires_grad]
         self._hooked = {held.number for held in self._all if held.param.requires_grad}
@@ -83,14 +88,18 @@ class Gradients:
         """Whether a micro-step has begun and not ended."""
         return self._task is not None
 
-    def check(self) -> None:
-        """Refuses to go on after a backward that has failed after some of its gradients were handed over."""
+    def check(self) -> int:
+        """Drops the step of a backward that has failed after a gradient was complete; returns how many of its micro-steps
+        had ended. Refuses to go on if the step could not be dropped."""
+        dropped = 0
         if self._task is not None and graph_task() < 0 and not self._forced:
-            self._abandon()
+            self._ended()
+            dropped = self._abandon()
         if graph_task() < 0:
             self._queued = -1
         if self._failed:
             raise libds.StateError(libds.Status.STATE, self._failed)
+        return dropped
 
     def begin(self) -> None:
         """Begins a micro-step, which `finish` ends even if no gradient comes."""
@@ -104,11 +113,10 @@ class Gradients:
         if self._task is not None:
             self._end()
 
-    def fail(self) -> None:
-        """Ends a micro-step whose backward has raised an exception."""
+    def fail(self) -> int:
+        """Ends a micro-step whose backward has raised an exception, as `check` does."""
         self._forced = False
-        if self._task is not None:
-            self._abandon()
+        return 0 if self._task is None else self._abandon()
 
     def expect_end(self) -> None:
         """Called inside a backward: makes its end the end of the micro-step, if it has brought a gradient."""
@@ -137,8 +145,10 @@ class Gradients:
         self._task = task
 
     def _hook(self, held: Held) -> Callable[[torch.Tensor], None]:
+        came, engine = self._came, self._engine
+
         def arrived(param: torch.Tensor) -> None:
-            if not held.trained or held.home.engine.closed:
+            if not held.trained or engine._raw is None:
                 return
             task = graph_task()
             if self._task is None:
@@ -148,7 +158,8 @@ class Gradients:
                     self.expect_end()
             elif self._task == 0:
                 self._task = task
-            self._came(held)
+            if came is not None:
+                came(held)
             if held.given:
                 held.late = True
                 raise libds.StateError(libds.Status.STATE, f"parameter '{held.name}' has got a second gradient in one backward: it is used inside and "
@@ -170,6 +181,8 @@ class Gradients:
             self._hand(held, grad)
             return
         self._waiting[held.number] = grad
+        if self._skips:
+            return  # a rank hands nothing over before it knows what no rank has
         while self._next < len(self._order):
             held = self._order[self._next]
             if held.trained and (held.number in self._last or held.number not in self._waiting):
@@ -179,22 +192,40 @@ class Gradients:
                 self._hand(held, self._waiting.pop(held.number))
 
     def _hand(self, held: Held, grad: torch.Tensor) -> None:
-        held.give(grad)
-        self._given += 1
+        self._numbers.append(held.number)
+        self._tensors.append(lent(grad))
+        self._bytes += grad.nbytes
+        if self._bytes >= _MANY_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Hands over what has been collected. A call for many small gradients costs little more than a call for one."""
+        if self._numbers:
+            numbers, tensors = self._numbers, self._tensors
+            self._numbers, self._tensors, self._bytes = [], [], 0
+            self._engine._call(libds.lowlevel.grads_ready, (numbers, tensors))
 
     def _end(self) -> None:
         for held in self._parts:
             self._take(held)
         if self._order is not None:
+            nobody = self._without_gradient() if self._skips else ()
             for held in self._order[self._next:]:
-                if held.trained:
+                if held.trained and held.number not in nobody:
                     grad = self._waiting.pop(held.number, None)
                     self._hand(held, torch.zeros(held.dims, dtype=held.param.dtype) if grad is None else grad)
             if not self._learned:
                 self._learn()
+        self._flush()
         self._engine.backward()
         self.done += 1
         self._clear()
+
+    def _without_gradient(self) -> set[int]:
+        """Returns the parameters of which no rank has a gradient in this micro-step. Collective."""
+        given = torch.tensor([held.given for held in self._all], dtype=torch.int32)
+        self._comm.all_reduce(given, op="max")
+        return {held.number for held, has in zip(self._all, given.tolist()) if not has}
 
     def _learn(self) -> None:
         """Takes over the order in which gradients have come on rank 0. Collective."""
@@ -213,17 +244,24 @@ class Gradients:
         for held in self._arrived:
             held.given = False
         self._arrived, self._parts, self._waiting = [], [], {}
-        self._next = self._given = 0
+        self._numbers, self._tensors, self._bytes = [], [], 0
+        self._next = 0
         self._task = None
 
-    def _abandon(self) -> None:
-        if self._given:
-            self._failed = ("a backward ended with an exception after some gradients were handed over: this engine cannot go on; "
-                            "make a new one and load a checkpoint")
+    def _abandon(self) -> int:
+        dropped = 0
+        if self._arrived:
+            try:
+                self._engine.drop_step()
+                dropped = self.done
+                self.begin_step()
+            except libds.Error as error:
+                self._failed = f"a backward ended with an exception after a gradient was complete, and this engine cannot go on: {error}"
         for held in self._parts:
             held.param.grad = None
         self._queued = -1
         self._clear()
+        return dropped
 
     # ------------------------------------------------------------ a step
 

@@ -10,9 +10,9 @@ import torch
 
 import libds
 
-from .slices import Slice, slice_of
+from .slices import Slice, nan, slice_of
 
-__all__ = ["Held", "Parameters", "held_of", "parameters_of"]
+__all__ = ["Held", "Parameters", "held_of", "lent", "parameters_of"]
 
 _KEY = "_libds_held"
 _MAX_DIMS = 4  # of a parameter in ds.h
@@ -49,14 +49,6 @@ class Held:
         self.tensor = tensor
         self.param.data = tensor
 
-    def give(self, grad: torch.Tensor) -> None:
-        """Hands the gradient of a micro-step over to the engine."""
-        if grad.layout is not torch.strided:
-            grad = grad.to_dense()
-        # grad_ready() of the engine does the same after checks of its arguments, which cost more than the call itself.
-        flat = grad.detach() if grad.dim() <= _MAX_DIMS else grad.detach().reshape(-1)
-        self.home.engine._call(libds.lowlevel.grad_ready, self.number, libds.lowlevel.tensor_from(flat, False, 0))
-
     def __reduce__(self) -> Any:
         return type(None), ()  # a parameter that is read from a file belongs to no engine
 
@@ -64,6 +56,16 @@ class Held:
         """Takes the values away. The parameter keeps its shape; reading it gives NaN, and torch refuses to write it."""
         self.tensor = None
         self.param.data = self.away
+
+
+def lent(grad: torch.Tensor) -> Any:
+    """Returns a low-level tensor over a gradient, for grads_ready. The engine's methods do the same after checks of their arguments, which
+    cost more than the call itself."""
+    if grad.layout is not torch.strided:
+        grad = grad.to_dense()
+    if grad.requires_grad:
+        grad = grad.detach()
+    return libds.lowlevel.tensor_from(grad if grad.dim() <= _MAX_DIMS else grad.reshape(-1), False, 0)
 
 
 def held_of(param: Any) -> Held | None:
@@ -118,23 +120,24 @@ class Parameters:
         self.comm = comm
         if comm.size == 1:
             return
-        tensors = [held.param for held in self.all if held.slice is None] + [buffer for buffer in module.buffers() if buffer.numel() and buffer.device.type == "cpu"]
+        tensors: list[torch.Tensor] = [held.param for held in self.all if held.slice is None]
+        tensors += [buffer for buffer in module.buffers() if buffer.numel() and buffer.device.type == "cpu"]
         for tensor in tensors:
             values = tensor.detach().contiguous()
             comm.broadcast(values.reshape(-1).view(torch.uint8))
             if values.data_ptr() != tensor.data_ptr():
                 tensor.detach().copy_(values)
 
-    def start(self, config: Mapping[str, Any], comm: libds.Comm | None = None) -> libds.DelegateEngine:
+    def start(self, config: Mapping[str, Any], comm: libds.Comm | None = None, update: Any = None) -> libds.DelegateEngine:
         """Makes the engine and moves the values of all parameters into it. Collective."""
         threads = torch.get_num_threads() if "OMP_NUM_THREADS" in os.environ else 0
-        self.engine = engine = libds.DelegateEngine(config, comm=comm, threads=threads, init=self._initial())
+        self.engine = engine = libds.DelegateEngine(config, comm=comm, threads=threads, init=self._initial(), update=update)
         for held in self.all:
             held.number = engine.add_param(held.name, held.dims).number
         engine.start()
         for held in self.all:
             setattr(held.param, _KEY, held)
-            held.away = held.slice.away if held.slice is not None else torch.full((), float("nan"), dtype=self.dtype).expand(held.param.shape)
+            held.away = nan(held.param.shape, self.dtype)
             try:
                 held.show(self.shown(held))
             except libds.StateError:

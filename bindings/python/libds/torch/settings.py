@@ -1,6 +1,7 @@
 """The configuration of an engine, and what a client optimizer adds to it."""
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -9,12 +10,15 @@ import torch
 
 import libds
 
+from .updates import ClientUpdate
+
 __all__ = ["Settings", "CLIENT_OPTIMIZERS"]
 
 
 def _adam(decoupled: bool):
-    def section(group: Mapping[str, Any]) -> dict[str, Any]:
-        _refuse(group, "Adam", amsgrad=False, maximize=False)
+    def section(group: Mapping[str, Any]) -> dict[str, Any] | None:
+        if group.get("amsgrad") or group.get("maximize"):
+            return None
         return {"type": "AdamW" if decoupled or group.get("decoupled_weight_decay") else "Adam",
                 "params": {**_some(group, "lr", "eps", "weight_decay", "betas"),
                            **({} if decoupled else {"adam_w_mode": bool(group.get("decoupled_weight_decay", False))})}}
@@ -22,16 +26,17 @@ def _adam(decoupled: bool):
     return section
 
 
-def _sgd(group: Mapping[str, Any]) -> dict[str, Any]:
+def _sgd(group: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"type": "SGD", "params": _some(group, "lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize")}
 
 
-def _adagrad(group: Mapping[str, Any]) -> dict[str, Any]:
-    _refuse(group, "Adagrad", maximize=False)
-    return {"type": "Adagrad", "params": _some(group, "lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps")}
+def _adagrad(group: Mapping[str, Any]) -> dict[str, Any] | None:
+    return None if group.get("maximize") else {
+        "type": "Adagrad", "params": _some(group, "lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps")}
 
 
-#: Client optimizers whose update the engine has, with functions that make the section `optimizer` from a group.
+#: Client optimizers whose update the engine has, with functions that make the section `optimizer` from a group, or None if the group
+#: asks for more.
 CLIENT_OPTIMIZERS = {torch.optim.AdamW: _adam(True), torch.optim.Adam: _adam(False), torch.optim.SGD: _sgd, torch.optim.Adagrad: _adagrad}
 #: The numbers of a group that may differ between groups and change between steps.
 _NUMBERS = {"Adam": ("lr", "weight_decay", "betas", "eps"), "AdamW": ("lr", "weight_decay", "betas", "eps"),
@@ -48,10 +53,13 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, torch.Tensor) else value
 
 
-def _refuse(group: Mapping[str, Any], kind: str, **needed: Any) -> None:
-    for name, value in needed.items():
-        if name in group and group[name] not in (value, None):
-            raise libds.errors.refuse(f"optimizer: {name} of {kind} must be {value}, got {group[name]}")
+def _section_of(optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns the section `optimizer` for a group, or None if the engine does not have this update."""
+    for kind in type(optimizer).__mro__:
+        # A class that is derived from one of torch's, and has another step, is another optimizer.
+        if kind in CLIENT_OPTIMIZERS and inspect.unwrap(type(optimizer).step) is inspect.unwrap(kind.step):
+            return CLIENT_OPTIMIZERS[kind](group)
+    return None
 
 
 class Settings:
@@ -64,25 +72,27 @@ class Settings:
             config = {name: value for name, value in config.items() if name != "steps_per_print"}
         self.given = libds.merge_config(config, {})
         self._ranks = ranks
+        #: The update of a client optimizer that the engine does not have.
+        self.update: ClientUpdate | None = None
         self._read()
 
     def _read(self) -> None:
         self.values: dict[str, Any] = libds.describe_config(self.given, self._ranks)["config"]
 
     def take_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Makes the section `optimizer` from a client optimizer."""
-        section = next((CLIENT_OPTIMIZERS[kind] for kind in type(optimizer).__mro__ if kind in CLIENT_OPTIMIZERS), None)
-        if section is None:
-            raise libds.Unsupported(libds.Status.UNSUPPORTED, f"optimizer: the engine has the updates of "
-                                    f"{', '.join(sorted(kind.__name__ for kind in CLIENT_OPTIMIZERS))}, not that of {type(optimizer).__name__}")
-        self.given["optimizer"] = section(optimizer.param_groups[0])
-        for group in optimizer.param_groups[1:]:
-            other = section(group)
-            fixed = {name: value for name, value in other["params"].items() if name not in self.numbers}
-            mine = {name: value for name, value in self.given["optimizer"]["params"].items() if name not in self.numbers}
-            if fixed != mine or other["type"] != self.given["optimizer"]["type"]:
-                raise libds.errors.refuse(f"optimizer: its groups may differ in {', '.join(self.numbers)} only, got {fixed} beside {mine}")
+        """Makes the section `optimizer` from a client optimizer. If the engine does not have its update, the client's is used."""
+        sections = [_section_of(optimizer, group) for group in optimizer.param_groups]
+        if None in sections or any(self._fixed(section) != self._fixed(sections[0]) for section in sections):
+            self.update = ClientUpdate(optimizer)
+            sections = [self.update.section()]
+        self.given["optimizer"] = sections[0]
         self._read()
+
+    @staticmethod
+    def _fixed(section: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns what all groups of an engine have in common."""
+        own = _NUMBERS.get(section["type"], ("lr", "weight_decay"))
+        return {"type": section["type"], **{name: value for name, value in section["params"].items() if name not in own}}
 
     def drop_scheduler(self) -> None:
         """Leaves the learning rate to a client's scheduler."""

@@ -15,7 +15,7 @@ import torch
 
 import libds
 
-__all__ = ["Construction", "Slice", "cast", "slice_of"]
+__all__ = ["Construction", "Slice", "cast", "nan", "slice_of"]
 
 _KEY = "_libds_slice"
 #: How many parameters a construction keeps whole after functions have used them, so that a write through `p.data` or a view is not lost.
@@ -24,13 +24,15 @@ _KEPT = 2
 _LARGE = 1 << 18
 #: Functions of torch that do not read or write values.
 _WITHOUT_VALUES = frozenset({
-    "shape", "size", "dim", "ndim", "ndimension", "numel", "nelement", "dtype", "device", "layout", "stride", "requires_grad", "requires_grad_",
-    "is_floating_point", "is_complex", "is_leaf", "is_meta", "is_cpu", "is_cuda", "is_sparse", "is_quantized", "is_contiguous", "grad", "grad_fn",
-    "element_size", "itemsize", "nbytes", "names", "_version", "_backward_hooks", "register_hook", "register_post_accumulate_grad_hook",
-    "retain_grad", "type", "__len__", "__hash__", "__repr__", "__format__", "__deepcopy__", "is_shared", "untyped_storage", "data_ptr"})
+    "shape", "size", "dim", "ndim", "ndimension", "numel", "nelement", "dtype", "device", "layout", "stride", "requires_grad",
+    "requires_grad_", "is_floating_point", "is_complex", "is_leaf", "is_meta", "is_cpu", "is_cuda", "is_sparse", "is_quantized",
+    "is_contiguous", "grad", "grad_fn", "element_size", "itemsize", "nbytes", "names", "_version", "_backward_hooks", "register_hook",
+    "register_post_accumulate_grad_hook", "retain_grad", "__len__", "__hash__", "__repr__", "__format__", "__deepcopy__", "is_shared",
+    "untyped_storage", "data_ptr"})
 
 
-def _away(shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+def nan(shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+    """Returns what a parameter is while its values are away: one NaN, which has the shape of the parameter."""
     return torch.full((), float("nan"), dtype=dtype).expand(shape)
 
 
@@ -52,7 +54,7 @@ class Slice:
     @_directly
     def __init__(self, param: torch.nn.Parameter, comm: libds.Comm, part: torch.Tensor) -> None:
         self.param, self.comm, self.part = param, comm, part
-        self.away = _away(param.shape, part.dtype)
+        self.away = nan(param.shape, part.dtype)
         #: How many callers need the whole parameter now.
         self.users = 0
         setattr(param, _KEY, self)
@@ -111,7 +113,7 @@ class Slice:
         """Changes the type of the values, after a module may have changed that of the parameter."""
         if self.users:
             raise libds.StateError(libds.Status.STATE, "a parameter of zero.Init is gathered: end GatheredParameters before initialize")
-        self.part, self.away = self.part.to(dtype), _away(self.away.shape, dtype)
+        self.part, self.away = self.part.to(dtype), nan(self.away.shape, dtype)
         self.param.data = self.away
 
     def end(self) -> None:

@@ -11,7 +11,7 @@ import torch
 import libds
 
 from .optimizers import EngineOptimizer
-from .parameters import Held, Parameters
+from .parameters import Held, Parameters, lent
 from .settings import CLIENT_OPTIMIZERS, Settings
 
 __all__ = ["Optimizer"]
@@ -33,21 +33,23 @@ class Optimizer(EngineOptimizer):
         nvme_path: a folder for "nvme".
     """
 
-    def __init__(self, params: Any, name: str = "AdamW", device: str = "cpu", nvme_path: str | os.PathLike[str] | None = None, **parameters: Any) -> None:
+    def __init__(self, params: Any, name: str = "AdamW", device: str = "cpu", nvme_path: str | os.PathLike[str] | None = None,
+                 **parameters: Any) -> None:
         for key, value, known in (("name", name, list(_KINDS)), ("device", device, ["cpu", "nvme"])):
             if value not in known:
                 raise libds.errors.refuse(f"{key} must be one of {', '.join(known)}, got {value!r}")
         if (device == "nvme") != (nvme_path is not None):
-            raise libds.errors.refuse(f"nvme_path must be {'a folder' if device == 'nvme' else 'None'} if device is {device!r}, got {nvme_path!r}")
+            needed = "a folder" if device == "nvme" else "None"
+            raise libds.errors.refuse(f"nvme_path must be {needed} if device is {device!r}, got {nvme_path!r}")
         client = _KINDS[name](params, **parameters)
         members = [param for group in client.param_groups for param in group["params"]]
         dtype = members[0].dtype
         for param in members:
             if param.dtype != dtype or dtype not in (torch.float32, torch.bfloat16):
                 raise libds.errors.refuse(f"params must all be float32 or all be bfloat16, got {dtype} and {param.dtype}")
-        offload = {"device": device} if nvme_path is None else {"device": device, "nvme_path": os.fspath(nvme_path)}
-        settings = Settings({"train_micro_batch_size_per_gpu": 1, "gradient_clipping": 0, "bf16": {"enabled": dtype is torch.bfloat16},
-                             "zero_optimization": {"stage": 0, "offload_optimizer": offload}}, 1)
+        offload = {} if nvme_path is None else {"offload_optimizer": {"device": device, "nvme_path": os.fspath(nvme_path)}}
+        settings = Settings({"train_micro_batch_size_per_gpu": 1, "gradient_clipping": 0, "missing_gradients": "skip",
+                             "bf16": {"enabled": dtype is torch.bfloat16}, "zero_optimization": {"stage": 0, **offload}}, 1)
         settings.take_optimizer(client)
         super().__init__(client.param_groups, settings, None, self.step)
         self._scratch = nvme_path
@@ -70,10 +72,8 @@ class Optimizer(EngineOptimizer):
         ready = [held for held in self._held.all if held.param.grad is not None]
         if not ready:
             return loss
-        self._held.train(lambda held: held.param.grad is not None)
         self.send()
-        for held in ready:
-            held.give(held.param.grad)
+        self._engine._call(libds.lowlevel.grads_ready, ([held.number for held in ready], [lent(held.param.grad) for held in ready]))
         self._engine.backward()
         if not self._engine.step().skipped:
             for held in ready:

@@ -1,4 +1,5 @@
-"""Whole values, gradients and optimizer states of single parameters. All calls are collective."""
+"""Whole values, gradients and optimizer states of single parameters. All calls are collective. Those that read take a list of
+parameters, too, and then return a list."""
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -41,7 +42,7 @@ def _write(param: Any, value: torch.Tensor, state: str) -> None:
     held.home.engine.write(held.number, value.detach().float().reshape(-1).contiguous(), state)
 
 
-def safe_get_full_fp32_param(param: torch.nn.Parameter) -> torch.Tensor:
+def safe_get_full_fp32_param(param: Any) -> Any:
     """Returns the master of a parameter."""
     return _read(param, "master")
 
@@ -51,7 +52,7 @@ def safe_set_full_fp32_param(param: torch.nn.Parameter, value: torch.Tensor) -> 
     _write(param, value, "master")
 
 
-def safe_get_full_optimizer_state(param: torch.nn.Parameter, optim_state_key: str) -> torch.Tensor:
+def safe_get_full_optimizer_state(param: Any, optim_state_key: str) -> Any:
     """Returns a state of the optimizer by torch's name, such as "exp_avg"."""
     return _read(param, optim_state_key)
 
@@ -61,7 +62,7 @@ def safe_set_full_optimizer_state(param: torch.nn.Parameter, value: torch.Tensor
     _write(param, value, optim_state_key)
 
 
-def safe_get_full_grad(param: torch.nn.Parameter) -> torch.Tensor | None:
+def safe_get_full_grad(param: Any) -> Any:
     """Returns the mean gradient of the step, after the backward of its last micro-step; None for a parameter that is not trained."""
     return _read(param, "grad")
 

@@ -40,7 +40,8 @@ class GatheredParameters:
     partitioned parameters are lost. Parameters that neither belong to an engine nor were made inside `Init` stay as they are.
     """
 
-    def __init__(self, params: Any, modifier_rank: int | None = None, fwd_module: torch.nn.Module | None = None, enabled: bool = True) -> None:
+    def __init__(self, params: Any, modifier_rank: int | None = None, fwd_module: torch.nn.Module | None = None,
+                 enabled: bool = True) -> None:
         params = list({id(param): param for param in _parameters_in(params)}.values()) if enabled else []
         self._held: list[Held] = [held for held in map(held_of, params) if held is not None]
         self._slices: list[Slice] = [one for one in map(slice_of, params) if one is not None]
@@ -79,7 +80,8 @@ class GatheredParameters:
                 home.comm.broadcast(whole.reshape(-1).view(torch.uint8), self._rank)
                 if whole.data_ptr() != tensor.data_ptr():
                     tensor.copy_(whole)
-        home.write([(held, tensor) for held, tensor in values if home.comm.size > 1 or held.param._version != self._before[self._held.index(held)]])
+        home.write([(held, tensor) for (held, tensor), before in zip(values, self._before)
+                    if home.comm.size > 1 or held.param._version != before])
         home.refresh()
 
 
@@ -97,7 +99,8 @@ class Init:
 
     _active = False
 
-    def __init__(self, module: torch.nn.Module | None = None, *arguments: Any, dtype: torch.dtype | None = None, enabled: bool = True, **options: Any) -> None:
+    def __init__(self, module: torch.nn.Module | None = None, *arguments: Any, dtype: torch.dtype | None = None, enabled: bool = True,
+                 **options: Any) -> None:
         self._dtype = dtype if enabled else None
         self._enabled = enabled
         self._default: torch.dtype | None = None

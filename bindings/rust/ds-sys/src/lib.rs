@@ -203,6 +203,15 @@ pub type ds_custom_destroy_fn =
 pub type ds_init_fn =
     Option<unsafe extern "C" fn(param: i32, name: *const c_char, first: i64, data: *mut f32, count: usize, user_data: *mut c_void) -> ds_status>;
 
+/// Updates elements: the optimizer of "optimizer": {"type": "Callback"}. Let each element's update depend on
+/// nothing but its value, gradient, states and the numbers of the struct, and compute the same on all ranks:
+/// then stages, tiers and rank layouts have the same bits. It is called for the elements whose states this
+/// rank keeps, in any number of parts, on the thread that is inside ds_step or ds_train_batch. A skipped step
+/// does not call it. If it returns another status than DS_OK, the call ends with DS_ERROR_USER on this rank
+/// and the engines of all ranks are poisoned, because some elements are updated and others are not.
+pub type ds_update_fn =
+    Option<unsafe extern "C" fn(update: *const ds_update, user_data: *mut c_void) -> ds_status>;
+
 /// Called after each step that was not skipped, on the thread of rank 0. If it returns another status than
 /// DS_OK, the run saves a checkpoint and stops, and ds_run_train returns DS_ERROR_USER.
 pub type ds_run_progress_fn =
@@ -316,6 +325,36 @@ pub struct ds_custom_op {
     pub dims: *const i64,
 }
 
+/// Consecutive elements of one parameter that a ds_update_fn updates. \[borrowed: call\]
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ds_update {
+    pub struct_size: usize,
+    /// number of the parameter
+    pub param: i32,
+    /// the first element, counted in the flattened parameter
+    pub first: i64,
+    /// elements of each array below
+    pub count: usize,
+    /// the f32 masters, to be changed in place
+    pub values: *mut f32,
+    /// mean gradients over micro-steps and ranks, after clipping
+    pub grads: *const f32,
+    /// the elements of each state, to be changed in place; all 0 at first
+    pub states: *const *mut f32,
+    /// as many as optimizer.params.states has names, in that order
+    pub states_count: usize,
+    /// number of this update of the parameter, from 1 on
+    pub update: i64,
+    /// learning rate of the parameter's group, like the numbers below
+    pub lr: f64,
+    pub weight_decay: f64,
+    pub beta1: f64,
+    pub beta2: f64,
+    pub eps: f64,
+    pub momentum: f64,
+}
+
 /// The resources of an engine. Training options are JSON.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -329,6 +368,11 @@ pub struct ds_engine_options {
     pub init: ds_init_fn,
     /// \[nullable\]
     pub init_user_data: *mut c_void,
+    /// \[nullable\] The update of optimizer.type "Callback", which needs it; every other type refuses it. It
+    /// needs device "cpu".
+    pub update: ds_update_fn,
+    /// \[nullable\]
+    pub update_user_data: *mut c_void,
 }
 
 /// The outcome of the last step.
@@ -813,10 +857,13 @@ extern "C" {
     /// Delegate mode: registers a parameter. Parameters are numbered in the order of these calls. A parameter
     /// with a dimension of 0 is empty. The values are zeros, or those that options.init sets.
     ///
+    /// - `dtype`: the type of its views and gradients: DS_DTYPE_NONE for the compute type of the
+    ///   configuration, or DS_DTYPE_F32, for example for the router of a model in bf16.
+    ///
     /// - `out`: \[out\] number of the parameter
     ///
     /// Returns DS_ERROR_STATE after ds_engine_start.
-    pub fn ds_engine_param_add(engine: *mut ds_engine, name: *const c_char, dims: *const i64, dims_count: usize, out: *mut i32) -> ds_status;
+    pub fn ds_engine_param_add(engine: *mut ds_engine, name: *const c_char, dtype: ds_dtype, dims: *const i64, dims_count: usize, out: *mut i32) -> ds_status;
     /// Delegate mode: ends the registration, plans the memory, checks the plan against memory_budget and
     /// allocates the memory. Call it once, before every call below and all calls that read or change
     /// parameters, states or checkpoints; until then these return DS_ERROR_STATE. Collective, with the same
@@ -859,6 +906,10 @@ extern "C" {
     /// of a step, and gradients, ds_backward and ds_step return DS_ERROR_STATE. An evaluation that you do not
     /// announce costs prefetches, but never changes results. Collective.
     pub fn ds_engine_evaluate(engine: *mut ds_engine, on: i32) -> ds_status;
+    /// Delegate mode, without leases: forgets the gradients and micro-steps of the current step, for example
+    /// after an error in the host's backward pass. The next gradient begins the step anew, as if the
+    /// forgotten calls had not been made. Between steps it does nothing. Collective.
+    pub fn ds_engine_drop_step(engine: *mut ds_engine) -> ds_status;
     /// Gives the place for this rank's gradient of a parameter in the running micro-step, in the compute
     /// type. Write the gradient there and hand the tensor to ds_grad_ready, which then copies nothing. The
     /// place has arbitrary values at first, and it is yours until ds_grad_ready or ds_backward. Like a

@@ -8,9 +8,20 @@ impl<G: Group> Engine<G> {
     /// Registers a parameter and returns its number. The parameter is zero unless the options of the engine have an
     /// `init`.
     pub fn add_param(&mut self, param: &str, dims: &[usize]) -> Result<i32> {
+        self.add(param, dims, ds_sys::DS_DTYPE_NONE)
+    }
+
+    /// Registers a parameter whose views and gradients have the type `T`: f32, or the compute type of the configuration.
+    pub fn add_param_of<T: Element>(&mut self, param: &str, dims: &[usize]) -> Result<i32> {
+        self.add(param, dims, T::DTYPE)
+    }
+
+    fn add(&mut self, param: &str, dims: &[usize], dtype: ds_sys::ds_dtype) -> Result<i32> {
         let (param, dims, mut out) = (name(param)?, dims_of(dims), -1);
         // SAFETY: the name and the dimensions live during the call.
-        unsafe { check(ds_sys::ds_engine_param_add(self.raw, param.as_ptr(), dims.as_ptr(), dims.len(), &mut out))? };
+        unsafe {
+            check(ds_sys::ds_engine_param_add(self.raw, param.as_ptr(), dtype, dims.as_ptr(), dims.len(), &mut out))?
+        };
         Ok(out)
     }
 
@@ -24,6 +35,13 @@ impl<G: Group> Engine<G> {
     pub fn evaluate(&mut self, on: bool) -> Result<()> {
         // SAFETY: the engine is alive and alone with this thread.
         unsafe { check(ds_sys::ds_engine_evaluate(self.raw, i32::from(on))) }
+    }
+
+    /// Forgets the gradients and micro-steps of the current step, as after an error in the host's backward pass. The
+    /// next gradient begins the step anew. Needs that no lease is open. Collective.
+    pub fn drop_step(&mut self) -> Result<()> {
+        // SAFETY: the engine is alive and alone with this thread.
+        unsafe { check(ds_sys::ds_engine_drop_step(self.raw)) }
     }
 
     /// Leases whole parameters until the lease ends. Collective.

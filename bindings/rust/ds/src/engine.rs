@@ -20,6 +20,33 @@ pub struct Part<'a> {
 /// A closure that sets initial values, see [`EngineOptions::init`].
 pub type Init = Box<dyn FnMut(Part<'_>) -> CallbackResult + Send>;
 
+/// Consecutive elements of one parameter that an [`Update`] updates.
+#[derive(Debug)]
+pub struct Elements<'a> {
+    /// Number of the parameter.
+    pub param: i32,
+    /// The index of the first of these elements in the flattened parameter.
+    pub first: usize,
+    /// The number of this update of the parameter, from 1 on.
+    pub update: i64,
+    /// The values, which the closure changes.
+    pub values: &'a mut [f32],
+    /// The mean gradients over micro-steps and ranks, after clipping.
+    pub grads: &'a [f32],
+    /// The states that `optimizer.params.states` names, which the closure changes; all 0 at first.
+    pub states: Vec<&'a mut [f32]>,
+    /// The learning rate of the parameter's group, like the numbers below.
+    pub lr: f64,
+    pub weight_decay: f64,
+    pub beta1: f64,
+    pub beta2: f64,
+    pub eps: f64,
+    pub momentum: f64,
+}
+
+/// A closure that is the optimizer, see [`EngineOptions::update`].
+pub type Update = Box<dyn FnMut(Elements<'_>) -> CallbackResult + Send>;
+
 /// The resources of an engine. The training options are in its JSON configuration.
 #[derive(Default)]
 pub struct EngineOptions {
@@ -29,6 +56,8 @@ pub struct EngineOptions {
     pub trace: bool,
     /// Sets initial values.
     pub init: Option<Init>,
+    /// The optimizer of `{"type": "Callback"}`.
+    pub update: Option<Update>,
 }
 
 impl EngineOptions {
@@ -40,6 +69,44 @@ impl EngineOptions {
         self.init = Some(Box::new(init));
         self
     }
+
+    /// Sets the optimizer of `{"type": "Callback"}`. `update` is called inside a step for the elements whose states this
+    /// rank keeps, in one or more parts. It updates each element by its value, gradient and states alone, and in the same
+    /// way on all ranks. If it returns an error, the step fails and the engines of all ranks are unusable. If it panics,
+    /// the panic resumes after the call.
+    pub fn update(mut self, update: impl FnMut(Elements<'_>) -> CallbackResult + Send + 'static) -> Self {
+        self.update = Some(Box::new(update));
+        self
+    }
+}
+
+// SAFETY of the callers: the address is that of `count` elements which nobody else uses during the call.
+unsafe fn lent<'a>(data: *mut f32, count: usize) -> &'a mut [f32] {
+    if count == 0 {
+        &mut []
+    } else {
+        std::slice::from_raw_parts_mut(data, count)
+    }
+}
+
+unsafe extern "C" fn call_update(given: *const ds_sys::ds_update, user_data: *mut c_void) -> ds_sys::ds_status {
+    contained(|| {
+        let (update, u) = (&mut *user_data.cast::<Update>(), &*given);
+        update(Elements {
+            param: u.param,
+            first: u.first as usize,
+            update: u.update,
+            values: lent(u.values, u.count),
+            grads: lent(u.grads as *mut f32, u.count),
+            states: (0..u.states_count).map(|k| lent(*u.states.add(k), u.count)).collect(),
+            lr: u.lr,
+            weight_decay: u.weight_decay,
+            beta1: u.beta1,
+            beta2: u.beta2,
+            eps: u.eps,
+            momentum: u.momentum,
+        })
+    })
 }
 
 unsafe extern "C" fn call_init(
@@ -52,8 +119,7 @@ unsafe extern "C" fn call_init(
 ) -> ds_sys::ds_status {
     contained(|| {
         let init = &mut *user_data.cast::<Init>();
-        let values = if count == 0 { &mut [] } else { std::slice::from_raw_parts_mut(data, count) };
-        init(Part { param, name: &crate::error::copied(text), first: first as usize, values })
+        init(Part { param, name: &crate::error::copied(text), first: first as usize, values: lent(data, count) })
     })
 }
 
@@ -122,20 +188,24 @@ pub struct StepResult {
 pub struct Engine<G: Group = ()> {
     pub(crate) raw: *mut ds_sys::ds_engine,
     init: *mut Init,
+    update: *mut Update,
     group: G,
 }
 
 // SAFETY: one thread at a time uses an engine and its communicator: the engine moves with a communicator that it owns,
-// and does not move with one that it borrows, as a Comm is not Sync. The init closure is Send.
+// and does not move with one that it borrows, as a Comm is not Sync. The closures are Send.
 unsafe impl<G: Group + Send> Send for Engine<G> {}
 
 impl<G: Group> Drop for Engine<G> {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the handle, or the closure that the handle calls.
+        // SAFETY: nobody else has the handle, or the closures that the handle calls.
         unsafe {
             ds_sys::ds_engine_destroy(self.raw);
             if !self.init.is_null() {
                 drop(Box::from_raw(self.init));
+            }
+            if !self.update.is_null() {
+                drop(Box::from_raw(self.update));
             }
         }
     }
@@ -159,9 +229,10 @@ impl<G: Group> Engine<G> {
         let graph = graph.map_or(std::ptr::null(), Graph::raw);
         let comm = group.comm().map_or(std::ptr::null_mut(), Comm::raw);
         let init = options.init.map_or(std::ptr::null_mut(), |init| Box::into_raw(Box::new(init)));
-        // From here on the engine frees the closure. Its handle is NULL until the engine has been created.
-        let mut engine = Engine { raw: std::ptr::null_mut(), init, group };
-        // SAFETY: libds fills the options first. All pointers are valid during the calls, and the closure lives as long
+        let update = options.update.map_or(std::ptr::null_mut(), |update| Box::into_raw(Box::new(update)));
+        // From here on the engine frees the closures. Its handle is NULL until the engine has been created.
+        let mut engine = Engine { raw: std::ptr::null_mut(), init, update, group };
+        // SAFETY: libds fills the options first. All pointers are valid during the calls, and the closures live as long
         // as the engine.
         unsafe {
             let mut own: ds_sys::ds_engine_options = std::mem::zeroed();
@@ -171,6 +242,10 @@ impl<G: Group> Engine<G> {
             if !init.is_null() {
                 own.init = Some(call_init);
                 own.init_user_data = init.cast();
+            }
+            if !update.is_null() {
+                own.update = Some(call_update);
+                own.update_user_data = update.cast();
             }
             check(ds_sys::ds_engine_create(comm, config.as_ptr(), graph, &own, &mut engine.raw))?;
         }

@@ -27,7 +27,7 @@ pub use collective::{Collective, ReduceOp, Work};
 pub use comm::{Aborter, Comm, CommOptions};
 pub use custom::{CustomOp, CustomOutput, ViewMut};
 pub use delegate::Lease;
-pub use engine::{Engine, EngineOptions, Group, Init, Part, StepResult};
+pub use engine::{Elements, Engine, EngineOptions, Group, Init, Part, StepResult, Update};
 pub use error::{CallbackResult, Error, Result, Status};
 pub use graph::{op_schema, Graph, Plan, Value};
 pub use log::{reset_log, set_log, LogLevel};

@@ -70,6 +70,19 @@ fn whole_parameters_need_no_lease_and_gradients_come_as_a_list() {
 }
 
 #[test]
+fn a_dropped_step_leaves_no_gradient() {
+    let (mut engine, p, q) = host("1");
+    let (ones, many) = ([1.0f32; 2], [100.0f32; 2]);
+    engine.grad_ready(q, &View::of(&many, &[2]).unwrap()).unwrap();
+    engine.backward().unwrap();
+    engine.drop_step().unwrap();
+    engine.grad_ready(p, &View::of(&ones, &[2]).unwrap()).unwrap();
+    engine.backward().unwrap();
+    engine.step().unwrap();
+    assert_eq!((engine.read(p, "master").unwrap(), engine.read(q, "master").unwrap()), (vec![-1.0; 2], vec![0.0; 2]));
+}
+
+#[test]
 fn leases_lie_within_leases() {
     let (mut engine, p, q) = host("1");
     engine.write(p, "master", &[1.0, 2.0]).unwrap();
@@ -81,7 +94,7 @@ fn leases_lie_within_leases() {
     assert_eq!(outer.values::<f32>(p).unwrap(), [1.0, 2.0], "p is leased until its last lease ends");
     outer.write_grad(p, |grad: &mut [f32]| grad.fill(1.0)).unwrap();
     outer.backward().unwrap();
-    refused(outer.step(), Status::State, "must have no lease");
+    refused(outer.step(), Status::State, "is leased: it has 1 leases");
     drop(outer);
     engine.step().unwrap();
     assert_eq!(engine.read(p, "master").unwrap(), [0.0, 1.0]);

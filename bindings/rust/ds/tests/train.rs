@@ -63,6 +63,32 @@ fn initial_values_come_from_a_closure() {
 }
 
 #[test]
+fn a_closure_is_the_optimizer() {
+    const CALLBACK: &str = r#"{"train_batch_size": 4, "optimizer": {"type": "Callback",
+        "params": {"lr": 0.05, "momentum": 0.5, "states": ["velocity"]}}}"#;
+    const SGD: &str = r#"{"train_batch_size": 4, "optimizer": {"type": "SGD", "params": {"lr": 0.05, "momentum": 0.5}}}"#;
+    let options = EngineOptions::default().update(|mut e| {
+        for i in 0..e.values.len() {
+            let velocity = &mut e.states[0][i];
+            *velocity = e.momentum as f32 * *velocity + e.grads[i];
+            e.values[i] -= e.lr as f32 * *velocity;
+        }
+        Ok(())
+    });
+    let mut own = Engine::new(CALLBACK, Some(&linear_graph()), options).unwrap();
+    let mut sgd = Engine::new(SGD, Some(&linear_graph()), EngineOptions::default()).unwrap();
+    let (x, target) = batch();
+    for _ in 0..3 {
+        let (a, b) = (own.train_batch(&inputs(&x, &target)).unwrap(), sgd.train_batch(&inputs(&x, &target)).unwrap());
+        assert!((a - b).abs() < 1e-6, "{a} {b}");
+    }
+    let failing = EngineOptions::default().update(|_| Err("no update".into()));
+    let mut engine = Engine::new(CALLBACK, Some(&linear_graph()), failing).unwrap();
+    refused(engine.train_batch(&inputs(&x, &target)), Status::User, "no update");
+    refused(engine.train_batch(&inputs(&x, &target)), Status::Poisoned, "unusable since");
+}
+
+#[test]
 fn a_failing_closure_of_one_rank_is_an_error_on_all() {
     ranks("init", 3, |comm| {
         let rank = comm.rank();
