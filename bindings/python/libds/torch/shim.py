@@ -10,6 +10,7 @@ import importlib.machinery
 import importlib.metadata
 import importlib.util
 import logging
+import operator
 import os
 import random
 import resource
@@ -146,6 +147,11 @@ def _move_to_device(item: Any, device: Any, criterion_func: Callable[[Any], bool
     return tree_map(lambda one: one.to(device) if isinstance(one, torch.Tensor) and (criterion_func is None or criterion_func(one)) else one, item)
 
 
+def _recursive_setattr(model: torch.nn.Module, module_name: str, module: Any) -> None:
+    owner, _, last = module_name.rpartition(".")
+    setattr(model.get_submodule(owner), last, module)
+
+
 def _set_random_seed(seed: int) -> None:
     random.seed(seed)
     torch.manual_seed(seed)
@@ -199,6 +205,8 @@ def _tree() -> dict[str, dict[str, Any]]:
         "ops.adagrad": {"DeepSpeedCPUAdagrad": torch.optim.Adagrad},
         "utils": {"logger": _logger, "log_dist": _log_dist, "RepeatingLoader": RepeatingLoader, **full},
         "utils.logging": {"logger": _logger, "log_dist": _log_dist},
+        "compression": {},
+        "compression.helper": {"recursive_getattr": lambda model, name: operator.attrgetter(name)(model), "recursive_setattr": _recursive_setattr},
         "checkpoint": {}, "checkpoint.utils": {"clone_tensors_for_torch_save": _clone},
         "accelerator": get, "launcher": {}, "launcher.runner": {"DEEPSPEED_ENVIRONMENT_NAME": ".deepspeed_env"},
     }
