@@ -174,6 +174,14 @@ def _clone(item: Any, device: Any = torch.device("cpu")) -> Any:
     return type(item)({key: _clone(one, device) for key, one in item.items()}) if isinstance(item, dict) else item
 
 
+def _init_distributed(*arguments: Any, **options: Any) -> None:
+    """Initializes torch.distributed; for a program that no launcher has started, with a group of one rank, because such programs ask
+    for their rank."""
+    libds.torch.init_distributed(*arguments, **options)
+    if not torch.distributed.is_initialized() and options.get("dist_init_required") is not False and libds.torch.communicator().size == 1:
+        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+
+
 def _log_dist(message: str, ranks: Any = None, level: int = logging.INFO) -> None:
     if not ranks or -1 in ranks or libds.torch.communicator().rank in ranks:
         _logger.log(level, "%s", message)
@@ -189,8 +197,8 @@ def _tree() -> dict[str, dict[str, Any]]:
     get = {"get_accelerator": lambda: accelerator}
     return {
         "": {"initialize": libds.torch.initialize, "add_config_arguments": libds.torch.add_config_arguments, "DeepSpeedEngine": Engine,
-             "init_distributed": libds.torch.init_distributed, **get, "__version__": VERSION, "version": VERSION},
-        "comm": {"init_distributed": libds.torch.init_distributed, "get_local_rank": lambda: int(os.environ.get("LOCAL_RANK", "0"))},
+             "init_distributed": _init_distributed, **get, "__version__": VERSION, "version": VERSION},
+        "comm": {"init_distributed": _init_distributed, "get_local_rank": lambda: int(os.environ.get("LOCAL_RANK", "0"))},
         "zero": zeros, "checkpointing": {"configure": _configure_checkpointing, "checkpoint": _checkpoint, "is_configured": lambda: True},
         "constants": {"TORCH_DISTRIBUTED_DEFAULT_PORT": 29500},
         "runtime": {}, "runtime.zero": zeros, "runtime.engine": {"DeepSpeedEngine": Engine},
