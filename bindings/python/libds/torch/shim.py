@@ -136,7 +136,7 @@ def _configure_checkpointing(mpu_: Any = None, deepspeed_config: Any = None, **o
     """Accepts activation checkpointing as torch has it."""
     for name, value in options.items():
         if value:
-            raise libds.Unsupported(libds.Status.UNSUPPORTED, f"{name} must be False, got {value}: activations are recomputed whole, as torch does it")
+            raise libds.Unsupported(libds.Status.UNSUPPORTED, f"{name} must be False, got {value}: activations are recomputed whole")
 
 
 def _checkpoint(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -144,7 +144,10 @@ def _checkpoint(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _move_to_device(item: Any, device: Any, criterion_func: Callable[[Any], bool] | None = None) -> Any:
-    return tree_map(lambda one: one.to(device) if isinstance(one, torch.Tensor) and (criterion_func is None or criterion_func(one)) else one, item)
+    def move(one: Any) -> Any:
+        return one.to(device) if isinstance(one, torch.Tensor) and (criterion_func is None or criterion_func(one)) else one
+
+    return tree_map(move, item)
 
 
 def _recursive_setattr(model: torch.nn.Module, module_name: str, module: Any) -> None:
@@ -162,7 +165,8 @@ def _set_random_seed(seed: int) -> None:
 def _see_memory_usage(message: str, force: bool = False) -> None:
     if force:
         accelerator = _Accelerator()
-        _log_dist(f"{message}: resident {accelerator.memory_allocated() >> 20} MiB, peak {accelerator.max_memory_allocated() >> 20} MiB", [0])
+        now, peak = accelerator.memory_allocated() >> 20, accelerator.max_memory_allocated() >> 20
+        _log_dist(f"{message}: resident {now} MiB, peak {peak} MiB", [0])
 
 
 def _clone(item: Any, device: Any = torch.device("cpu")) -> Any:
