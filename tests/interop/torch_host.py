@@ -3,8 +3,8 @@
 PART is models (five of Transformers at each ZeRO stage and tier), uses (what programs do between steps), clients (optimizers that torch
 computes, missing gradients, backwards that fail), features (zero.Init, the optimizer for plain loops, checkpoints of DeepSpeed), shim
 (Accelerate and the Trainer), lightning, peft (LoRA, also in TRL), surface (names of DeepSpeed that these programs use), drawn (N random
-modules from number SEED on) or page (the commands of docs/guides/torch.md). Each runs on 1 and on 2 ranks in f32, surface on 1. A rank
-also trains on the micro-batches of all ranks with torch.optim.AdamW, and compares the losses of 20 steps.
+modules from number SEED on) or page (the commands of docs/guides/torch.md and moving-from-deepspeed.md). Each runs on 1 and on 2 ranks in
+f32, surface on 1. A rank also trains on the micro-batches of all ranks with torch.optim.AdamW, and compares the losses of 20 steps.
 """
 import importlib
 import math
@@ -168,8 +168,8 @@ def page():
         with open(python, "w", encoding="utf-8") as file:
             file.write(f"#!/bin/sh\nexec '{sys.executable}' \"$@\"\n")
         os.chmod(python, 0o755)
-        return subprocess.call([sys.executable, os.path.join(ROOT, "tests", "readme", "pages.py"), ROOT, folder,
-                                os.path.join(ROOT, "docs", "guides", "torch.md")])
+        return max(subprocess.call([sys.executable, os.path.join(ROOT, "tests", "readme", "pages.py"), ROOT, folder,
+                                    os.path.join(ROOT, "docs", "guides", name)]) for name in ("torch.md", "moving-from-deepspeed.md"))
 
 
 def main():

@@ -169,7 +169,8 @@ def surface(*folders):
     if folders:
         counted.update({folder: uses_of(folder) for folder in folders})
     else:
-        counted["DeepSpeedExamples"] = (collections.Counter(f"deepspeed.{name}" for name in EXAMPLES.split()), collections.Counter(EXAMPLES_MEMBERS.split()))
+        names = collections.Counter(f"deepspeed.{name}" for name in EXAMPLES.split())
+        counted["DeepSpeedExamples"] = names, collections.Counter(EXAMPLES_MEMBERS.split())
     engine, *_ = libds.torch.initialize(model=torch.nn.Linear(2, 2), config={"train_micro_batch_size_per_gpu": 1})
     for user, (names, members) in counted.items():
         table("names", user, names, {name: answer(name) for name in names})

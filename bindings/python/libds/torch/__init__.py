@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -39,10 +40,18 @@ def _join() -> libds.Comm:
     if not distributed.is_available() or not distributed.is_initialized() or distributed.get_world_size() == 1:
         return libds.Comm("env")
     rank, size = distributed.get_rank(), distributed.get_world_size()
-    if (os.environ.get("RANK"), os.environ.get("WORLD_SIZE")) == (str(rank), str(size)):
+    # Only libds launch and torchrun leave libds a port; otherwise torch's own store listens at MASTER_PORT.
+    launched = "DS_COMM_URL" in os.environ or distributed.is_torchelastic_launched()
+    if launched and (os.environ.get("RANK"), os.environ.get("WORLD_SIZE")) == (str(rank), str(size)):
         return libds.Comm("env")
-    # The processes were started by the program itself, so they run on one host.
-    name = [f"shm://libds-torch-{os.getpid()}-{os.urandom(6).hex()}" if rank == 0 else ""]
+    hosts = [""] * size
+    distributed.all_gather_object(hosts, socket.gethostname())
+    if len(set(hosts)) == 1:
+        name = [f"shm://libds-torch-{os.getpid()}-{os.urandom(6).hex()}"]
+    else:
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            name = [f"tcp://{hosts[0]}:{probe.getsockname()[1]}/{os.urandom(6).hex()}"]
     distributed.broadcast_object_list(name, src=0)
     return libds.Comm(name[0], rank=rank, size=size)
 

@@ -10,9 +10,11 @@ import importlib.machinery
 import importlib.metadata
 import importlib.util
 import logging
+import operator
 import os
 import random
 import resource
+import socket
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -134,7 +136,7 @@ def _configure_checkpointing(mpu_: Any = None, deepspeed_config: Any = None, **o
     """Accepts activation checkpointing as torch has it."""
     for name, value in options.items():
         if value:
-            raise libds.Unsupported(libds.Status.UNSUPPORTED, f"{name} must be False, got {value}: activations are recomputed whole, as torch does it")
+            raise libds.Unsupported(libds.Status.UNSUPPORTED, f"{name} must be False, got {value}: activations are recomputed whole")
 
 
 def _checkpoint(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -142,7 +144,15 @@ def _checkpoint(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _move_to_device(item: Any, device: Any, criterion_func: Callable[[Any], bool] | None = None) -> Any:
-    return tree_map(lambda one: one.to(device) if isinstance(one, torch.Tensor) and (criterion_func is None or criterion_func(one)) else one, item)
+    def move(one: Any) -> Any:
+        return one.to(device) if isinstance(one, torch.Tensor) and (criterion_func is None or criterion_func(one)) else one
+
+    return tree_map(move, item)
+
+
+def _recursive_setattr(model: torch.nn.Module, module_name: str, module: Any) -> None:
+    owner, _, last = module_name.rpartition(".")
+    setattr(model.get_submodule(owner), last, module)
 
 
 def _set_random_seed(seed: int) -> None:
@@ -155,7 +165,8 @@ def _set_random_seed(seed: int) -> None:
 def _see_memory_usage(message: str, force: bool = False) -> None:
     if force:
         accelerator = _Accelerator()
-        _log_dist(f"{message}: resident {accelerator.memory_allocated() >> 20} MiB, peak {accelerator.max_memory_allocated() >> 20} MiB", [0])
+        now, peak = accelerator.memory_allocated() >> 20, accelerator.max_memory_allocated() >> 20
+        _log_dist(f"{message}: resident {now} MiB, peak {peak} MiB", [0])
 
 
 def _clone(item: Any, device: Any = torch.device("cpu")) -> Any:
@@ -165,6 +176,14 @@ def _clone(item: Any, device: Any = torch.device("cpu")) -> Any:
     if isinstance(item, (list, tuple)):
         return type(item)(_clone(one, device) for one in item)
     return type(item)({key: _clone(one, device) for key, one in item.items()}) if isinstance(item, dict) else item
+
+
+def _init_distributed(*arguments: Any, **options: Any) -> None:
+    """Initializes torch.distributed; for a program that no launcher has started, with a group of one rank, because such programs ask
+    for their rank."""
+    libds.torch.init_distributed(*arguments, **options)
+    if not torch.distributed.is_initialized() and options.get("dist_init_required") is not False and libds.torch.communicator().size == 1:
+        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
 
 
 def _log_dist(message: str, ranks: Any = None, level: int = logging.INFO) -> None:
@@ -182,8 +201,8 @@ def _tree() -> dict[str, dict[str, Any]]:
     get = {"get_accelerator": lambda: accelerator}
     return {
         "": {"initialize": libds.torch.initialize, "add_config_arguments": libds.torch.add_config_arguments, "DeepSpeedEngine": Engine,
-             "init_distributed": libds.torch.init_distributed, **get, "__version__": VERSION, "version": VERSION},
-        "comm": {"init_distributed": libds.torch.init_distributed, "get_local_rank": lambda: int(os.environ.get("LOCAL_RANK", "0"))},
+             "init_distributed": _init_distributed, **get, "__version__": VERSION, "version": VERSION},
+        "comm": {"init_distributed": _init_distributed, "get_local_rank": lambda: int(os.environ.get("LOCAL_RANK", "0"))},
         "zero": zeros, "checkpointing": {"configure": _configure_checkpointing, "checkpoint": _checkpoint, "is_configured": lambda: True},
         "constants": {"TORCH_DISTRIBUTED_DEFAULT_PORT": 29500},
         "runtime": {}, "runtime.zero": zeros, "runtime.engine": {"DeepSpeedEngine": Engine},
@@ -198,6 +217,8 @@ def _tree() -> dict[str, dict[str, Any]]:
         "ops.adagrad": {"DeepSpeedCPUAdagrad": torch.optim.Adagrad},
         "utils": {"logger": _logger, "log_dist": _log_dist, "RepeatingLoader": RepeatingLoader, **full},
         "utils.logging": {"logger": _logger, "log_dist": _log_dist},
+        "compression": {},
+        "compression.helper": {"recursive_getattr": lambda model, name: operator.attrgetter(name)(model), "recursive_setattr": _recursive_setattr},
         "checkpoint": {}, "checkpoint.utils": {"clone_tensors_for_torch_save": _clone},
         "accelerator": get, "launcher": {}, "launcher.runner": {"DEEPSPEED_ENVIRONMENT_NAME": ".deepspeed_env"},
     }
@@ -307,12 +328,18 @@ class _Distribution(importlib.metadata.Distribution):
 
 
 def _say_gloo(state: types.ModuleType) -> None:
-    """Makes Accelerate use gloo. Without an accelerator it gives DeepSpeed no backend, and so only one process."""
+    """Makes Accelerate use gloo. Without an accelerator it gives DeepSpeed no backend, and so only one process. A program that no launcher
+    has started gets the environment of a group of one rank, which the Trainer needs."""
     prepare = state.PartialState._prepare_backend
 
     def prepare_backend(self: Any, *arguments: Any, **options: Any) -> Any:
         backend, kind = prepare(self, *arguments, **options)
-        if backend is None and os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true" and "LOCAL_RANK" in os.environ:
+        if backend is None and os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true":
+            if "LOCAL_RANK" not in os.environ and libds.torch.communicator().size == 1:
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", 0))
+                    port = probe.getsockname()[1]
+                os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
             backend = "gloo"
         return backend, kind
 
