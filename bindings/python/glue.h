@@ -370,16 +370,16 @@ static PyObject* capsule_of(PyObject* object) {
   return capsule;
 }
 
-/* The beginning of DLPack 1.2's table of C functions, by which tensors of torch are exchanged without
- * a call of Python. */
+/* The beginning of DLPack 1.2's table of C functions, by which tensors of torch are exchanged
+ * without a call of Python. */
 typedef struct ExchangeApi {
   uint32_t major, minor;
   void *older, *allocate;
   int (*export_tensor)(void* object, DLManagedTensorVersioned** out);
 } ExchangeApi;
 
-/* Returns the functions of torch.Tensor, or NULL for an object of any other type: a subclass may have
- * a __dlpack__ of its own. */
+/* Returns the functions of torch.Tensor, or NULL for an object of any other type: a subclass may
+ * have a __dlpack__ of its own. */
 static const ExchangeApi* exchange_api_of(PyObject* object) {
   static PyObject* torch_type = NULL;
   static const ExchangeApi* api = NULL;

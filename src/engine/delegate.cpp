@@ -94,9 +94,9 @@ ParamId DelegateEngine::add_param(const std::string& name, const std::vector<int
           "parameter '{}' is added twice", TensorName(name));
   const DType compute = config().compute;
   if (dtype == DS_DTYPE_NONE) dtype = compute;
-  require(dtype == compute || dtype == DS_DTYPE_F32,
-          "dtype of parameter '{}' must be {}{}, got {}", TensorName(name), dtype_name(compute),
-          compute == DS_DTYPE_F32 ? "" : " or f32", dtype_name(dtype));
+  require(dtype == compute || dtype == DS_DTYPE_F32, "dtype of parameter '{}' must be {}{}, got {}",
+          TensorName(name), dtype_name(compute), compute == DS_DTYPE_F32 ? "" : " or f32",
+          dtype_name(dtype));
   std::vector<Dim> dims;
   for (int64_t d : shape) {
     require(d >= 0, "parameter '{}' must have no negative dimension, got {}", TensorName(name), d);
