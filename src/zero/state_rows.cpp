@@ -103,16 +103,18 @@ void add_states(ZeroPlan& plan, const OptimizerConfig& config, BucketId b) {
   const Optimizer& optimizer = optimizer_of(config);
   const Policy& policy = plan.policy(b);
   BucketState& s = plan.buckets[b];
-  // A parameter is its own master if it has the type of masters or f32, both would be on the
-  // device, and the optimizer makes no local steps (0/1 Adam).
-  const bool own_master = (bucket.dtype == config.masters || bucket.dtype == DS_DTYPE_F32) &&
-                          !optimizer.steps_locally() && policy.state_tier == Tier::device &&
+  // The master of a parameter in f32 is in f32, too. A parameter is its own master if it has the
+  // type of its master, both would be on the device, and the optimizer makes no local steps (0/1
+  // Adam).
+  const DType type = bucket.dtype == DS_DTYPE_F32 ? DS_DTYPE_F32 : config.masters;
+  const bool own_master = bucket.dtype == type && !optimizer.steps_locally() &&
+                          policy.state_tier == Tier::device &&
                           plan.memory.buffers[s.param.ref.buffer].tier == Tier::device;
   if (!own_master) {
     const int64_t part = plan.part_numel(b);
-    s.master.ref = {plan.memory.add(Holds::master, bucket.name + ".master", config.masters, part,
-                                    policy.state_tier),
-                    0, part};
+    s.master.ref = {
+        plan.memory.add(Holds::master, bucket.name + ".master", type, part, policy.state_tier), 0,
+        part};
   }
   for (const StateRow& row : optimizer.states) {
     if (row.of_matrices || !bucket.matrices) add_row(plan, config, b, row, 0);
