@@ -9,7 +9,7 @@ import torch
 import libds.torch
 import torch_models
 from libds.torch.lightning import Strategy
-from torch_host import DECAY, RATE, Plain, check, seeded
+from torch_host import DECAY, RATE, Plain, batches_of, check, seeded
 from torch_models import gpt2, language_loss
 from torch_uses import where
 
@@ -65,7 +65,7 @@ def compare(stage):
         rates = torch.optim.lr_scheduler.LambdaLR(plain.optimizer, lambda step: 1 - step / 10)
         theirs = []
         for step in range(2 * STEPS):
-            theirs += plain.step([[(step % STEPS * 2 + micro) * comm.size + rank for rank in range(comm.size)] for micro in range(2)], comm.rank)
+            theirs += plain.step(batches_of(step % STEPS, 2, comm.size), comm.rank)
             rates.step()
         worst = max(abs(mine - other) for mine, other in zip(whole.losses, theirs, strict=True))
         check(f"Lightning trains, stage {stage}", worst < 2e-6, f"largest difference {worst:.1e}")
