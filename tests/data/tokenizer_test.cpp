@@ -243,7 +243,7 @@ TEST(TokenizerJson, RefusesWithFileAndKey) {
            R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"\\pL"},"behavior":"Isolated"})"),
        "pattern.Regex: '\\p' at byte 0"},
       {small(R"("post_processor":{"type":"BertProcessing","cls":["c",9],"sep":["s",1]})"),
-       "post_processor: id 9 is not a token"},
+       "post_processor: token id 9 is not in the vocabulary"},
   };
   for (const auto& [content, message] : cases) {
     std::string got = refusal(folder, content);
