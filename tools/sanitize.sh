@@ -73,7 +73,7 @@ build() {
 }
 
 # skip_after MINUTES: skips this test in CI, which ends after 90 minutes, if more than MINUTES of them have passed. ./run test
-# says when it began. The sanitizers take half of the time that all other tests and their build have taken.
+# says when it began. On 2 cores the sanitizers take as long as everything before them.
 skip_after() {
   [ -z "${DS_LONG:-}" ] && [ "${CI:-}" = true ] && [ -n "${DS_STARTED:-}" ] || return 0
   passed=$((($(date +%s) - DS_STARTED) / 60))
@@ -85,18 +85,20 @@ skip_after() {
 case $action in
   list) names ;;
   build)
-    skip_after 50
+    skip_after 38
     # shellcheck disable=SC2046
     build $((($(nproc) + 1) / 2)) $(targets $(names)) ;;
   run)
     suite=$3
-    case $suite in training) skip_after 62 ;; *) skip_after 72 ;; esac
+    case $suite in training) limit=60 ;; *) limit=72 ;; esac
+    skip_after $limit
     # If it was too late for the build of the preset, its suites are skipped, too.
-    [ -f "build/$preset/build.ninja" ] || skip_after 50
+    [ -f "build/$preset/build.ninja" ] || skip_after 38
     log=build/$preset/$suite.log
     mkdir -p "build/$preset"
     # shellcheck disable=SC2046
     build "$(nproc)" $(targets "$suite") > "$log" || { cat "$log"; exit 1; }
+    skip_after $limit  # it may have waited for the build of the preset
     export OMP_NUM_THREADS=1
     # gcc 12 puts vectors of 64 bytes at wrong addresses in frames that it keeps to find uses after return (its bug 110027).
     case $suite in core|io|comm|data|text|monitor|fuzz) after_return=1 ;; *) after_return=0 ;; esac
