@@ -65,6 +65,7 @@ FlightRecord::FlightRecord(int rank, int size) : rank_(rank), size_(size), proce
 // The record is a ring of kKept entries; operation n has entry n % kKept.
 uint64_t FlightRecord::start(std::string_view group, std::string_view operation,
                              const Intent& intent) {
+  if (getpid() != process_) return 0;
   int64_t now = clock_ms();
   std::lock_guard lock(mutex_);
   Entry& entry = entries_[next_ % kKept];
@@ -79,6 +80,7 @@ uint64_t FlightRecord::start(std::string_view group, std::string_view operation,
 // If kKept operations have started since, the entry belongs to a later operation and is not
 // changed.
 void FlightRecord::end(uint64_t number, bool good) {
+  if (getpid() != process_) return;
   int64_t now = clock_ms();
   std::lock_guard lock(mutex_);
   if (next_ - number > kKept) return;

@@ -20,7 +20,8 @@ class FlightRecord {
   FlightRecord(int rank, int size);
   // Records the start of an operation and returns the number to pass to end().
   uint64_t start(std::string_view group, std::string_view operation, const Intent& intent);
-  // Records the end of an operation; `good` is false if it failed.
+  // Records the end of an operation; `good` is false if it failed. Neither does anything in a
+  // forked child, where a lock that another thread held at the fork is never released.
   void end(uint64_t number, bool good);
   // Returns a line that names the rank and the error that ended the groups, a line of column names,
   // and one line for each operation, oldest first.

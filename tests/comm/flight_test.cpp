@@ -3,8 +3,10 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -129,6 +131,29 @@ TEST_F(Flight, OtherThreadsMayReadAtAnyTime) {
     for (int i = 0; i < 500; ++i) comm->barrier("busy");
     other.join();
   });
+}
+
+// At most forks another thread holds the lock of the record.
+TEST_F(Flight, AForkedChildDoesNotWaitForALock) {
+  FlightRecord record(0, 1);
+  std::atomic<bool> stop{false};
+  std::thread busy([&] {
+    while (!stop) record.end(record.start("", "barrier", Intent()), true);
+  });
+  for (int i = 0; i < 50; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);
+      record.end(record.start("", "barrier", Intent()), false);
+      _exit(7);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+    if (HasFailure()) break;
+  }
+  stop = true;
+  busy.join();
 }
 
 }  // namespace
