@@ -17,7 +17,7 @@ PARTS = {
     "key_defaults": ("key_defaults.py", [], 0.5, "what Transformers takes for keys that a config.json lacks"),
     "published": ("published.py", [], 0.2, "what Transformers builds from the configurations of published models"),
     "auto": ("auto.py", [], 0.2, "what Hugging Face's integration fills in for \"auto\""),
-    "pytorch": ("pytorch.py", [], 1, "20 f32 steps beside PyTorch's; safetensors and tensorboard read our files"),
+    "pytorch": ("beside_pytorch.py", [], 1, "20 f32 steps beside PyTorch's; safetensors and tensorboard read our files"),
     "monitors": ("monitors.py", [], 0.5, "numbers in Weights & Biases and Comet, offline, beside DeepSpeed's monitors"),
     "arrays": ("arrays.py", [], 0.1, "arrays of torch and NumPy 2 are shared with the Python package"),
     "jax": ("jax_host.py", [], 4, "20 steps of a JAX program at ZeRO 0 to 2 beside optax's"),
