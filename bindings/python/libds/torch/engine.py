@@ -48,7 +48,7 @@ class Engine(torch.nn.Module):
         self._leases = held.leases = Leases(held, module) if settings.get("zero_optimization.stage", 0) == 3 else None
         configured = int(settings.get("gradient_accumulation_steps", 1))
         came = self._came if self._leases is not None or settings.get("fp16.enabled") else None
-        self._gradients = Gradients(held, comm, configured, self.is_gradient_accumulation_boundary, came, self._backward_ended,
+        self._gradients = Gradients(held, comm, configured, self.is_gradient_accumulation_boundary, came, self._backward_ended, self._dropped,
                                     () if self._leases is None else self._leases.units, settings.get("missing_gradients") == "skip")
         optimizer.begin(held)
         self._engine["mean_micro_steps"] = configured
@@ -86,7 +86,7 @@ class Engine(torch.nn.Module):
         if not inside:
             if self.training:
                 self.tput_timer.start()
-            self._drop(self._gradients.check())
+            self._gradients.check()
             if self._gradients.done == 0:
                 self._take_changes()
         output = self.module(*inputs, **named)
@@ -118,7 +118,7 @@ class Engine(torch.nn.Module):
         if self._leases is not None:
             self._leases.end_backward()
 
-    def _drop(self, micro_steps: int) -> None:
+    def _dropped(self, micro_steps: int) -> None:
         """Takes back the micro-steps of a step that was dropped, so that it begins anew."""
         self.micro_steps -= micro_steps
 
@@ -145,7 +145,7 @@ class Engine(torch.nn.Module):
             scaled.backward(retain_graph=retain_graph, **options)
         except BaseException:
             self._backward_ended()
-            self._drop(self._gradients.fail())
+            self._gradients.fail()
             raise
         finally:
             if hook is not None:
@@ -175,7 +175,7 @@ class Engine(torch.nn.Module):
 
     def step(self, lr_kwargs: Mapping[str, Any] | None = None) -> None:
         """Ends a micro-step; at the last one of a step, updates the parameters and lets the scheduler step. Collective."""
-        self._drop(self._gradients.check())
+        self._gradients.check()
         last = self.is_gradient_accumulation_boundary()
         self.micro_steps += 1
         self._applied = False

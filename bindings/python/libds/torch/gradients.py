@@ -37,18 +37,19 @@ class Gradients:
     """The gradients of an engine's micro-steps.
 
     `is_last()` tells, before the first gradient of a micro-step, whether it is the last one of its step. `came(held)`, if it is given, and
-    `ended()` are called when a gradient has come and when a backward has ended. Gradients of the parameters `last`, which some ranks may
-    not use, are handed over when backward ends, after all others. With `skips`, a parameter without a gradient on any rank has none in
-    the engine, which then leaves it alone. Several ranks can tell only when backward has ended which parameters these are.
+    `ended()` are called when a gradient has come and when a backward has ended, and `dropped(n)` when a step is dropped after n micro-steps. Gradients of the parameters `last`, which some ranks may
+    not use, are handed over when backward ends, after all others. With `skips`, the engine gets no
+    gradient for a parameter that has none on any rank, and leaves it alone. Several ranks can tell only when backward has ended which parameters these are.
     """
 
     def __init__(self, parameters: Parameters, comm: libds.Comm, configured: int, is_last: Callable[[], bool],
-                 came: Callable[[Held], None] | None, ended: Callable[[], None], last: Collection[int], skips: bool) -> None:
+                 came: Callable[[Held], None] | None, ended: Callable[[], None],
+                 dropped: Callable[[int], None], last: Collection[int], skips: bool) -> None:
         self._engine = parameters.engine
         self._all = parameters.all
         self._comm = comm
         self._configured = configured
-        self._is_last, self._came, self._ended = is_last, came, ended
+        self._is_last, self._came, self._ended, self._dropped = is_last, came, ended, dropped
         #: The number of micro-steps of the current step that have ended, and the number that the engine expects.
         self.done, self._count = 0, configured
         #: The backward whose gradients are coming; 0 if it has no number yet.
@@ -90,18 +91,15 @@ class Gradients:
         """Whether a micro-step has begun and not ended."""
         return self._task is not None
 
-    def check(self) -> int:
-        """Drops the step of a backward that has failed after a gradient was complete; returns how many of its micro-steps
-        had ended. Refuses to go on if the step could not be dropped."""
-        dropped = 0
+    def check(self) -> None:
+        """Drops the step of a backward that has failed after a gradient was complete. Refuses to go on if that is not possible."""
         if self._task is not None and graph_task() < 0 and not self._forced:
             self._ended()
-            dropped = self._abandon()
+            self._abandon()
         if graph_task() < 0:
             self._queued = -1
         if self._failed:
             raise libds.StateError(libds.Status.STATE, self._failed)
-        return dropped
 
     def begin(self) -> None:
         """Begins a micro-step, which `finish` ends even if no gradient comes."""
@@ -115,10 +113,11 @@ class Gradients:
         if self._task is not None:
             self._end()
 
-    def fail(self) -> int:
+    def fail(self) -> None:
         """Ends a micro-step whose backward has raised an exception, as `check` does."""
         self._forced = False
-        return 0 if self._task is None else self._abandon()
+        if self._task is not None:
+            self._abandon()
 
     def expect_end(self) -> None:
         """Called inside a backward: lets the micro-step end with it, if it brings a gradient."""
@@ -250,12 +249,11 @@ class Gradients:
         self._next = 0
         self._task = None
 
-    def _abandon(self) -> int:
-        dropped = 0
+    def _abandon(self) -> None:
         if self._arrived:
             try:
                 self._engine.drop_step()
-                dropped = self.done
+                self._dropped(self.done)
                 self.begin_step()
             except libds.Error as error:
                 self._failed = f"a backward ended with an exception after a gradient was complete, and this engine cannot go on: {error}"
@@ -263,7 +261,6 @@ class Gradients:
             held.param.grad = None
         self._queued = -1
         self._clear()
-        return dropped
 
     # ------------------------------------------------------------ a step
 
