@@ -14,13 +14,12 @@ import os
 import platform
 import re
 import resource
-import socket
 import statistics
 import sys
 import time
 
 import verdict
-from train_step import Side
+from train_step import Side, free_port
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -154,9 +153,7 @@ class Steps(Side):
 
 
 def side_of(command, ranks):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        os.environ["MASTER_PORT"] = str(probe.getsockname()[1])
+    os.environ["MASTER_PORT"] = str(free_port())
     return Steps(command, ROOT, ranks)
 
 

@@ -128,6 +128,12 @@ def deepspeed_side(rank, ranks, stage, torch_adam):
         print(f"deepspeed {deepspeed.__version__} stage={stage} peakRSS {peak:.2f} GiB", flush=True)
 
 
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 class Side:
     """Processes that take one step for every line that the first one receives. Other output goes to a log."""
 
@@ -136,11 +142,8 @@ class Side:
         log = open(os.path.join(root, "build", "bench_rival.log"), "a")
         environment = dict(os.environ)
         if ranks > 1:
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                port = probe.getsockname()[1]
             # One thread a rank: without OMP_NUM_THREADS, DeepSpeed's own Adam uses all cores in every rank.
-            environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks),
+            environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks),
                             "OMP_NUM_THREADS": "1"}
         self.others = [
             subprocess.Popen(command + [str(rank)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=root,

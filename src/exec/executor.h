@@ -73,7 +73,7 @@ struct ExecContext {
   const std::vector<GroupScalars>* groups = nullptr;
   // The parameters that updates leave out. Null if no run of elements is ever left out.
   const LeftOut* left_out = nullptr;
-  // The host's update, for instruction `callback`. Null if the program has none.
+  // The host's update, for instruction `callback`. Null if no function of the host updates.
   const HostUpdate* update = nullptr;
   // If null, nothing is traced.
   Trace* trace = nullptr;

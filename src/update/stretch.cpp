@@ -16,8 +16,8 @@ namespace {
 
 // Returns the runs of trained elements among elements [low, low + count) of a bucket, counted from
 // `low`. Padding belongs to the parameter before it. With `by_param`, each run has elements of only
-// one parameter and says which one; without `padding`, it also has none of its padding. `skips` is
-// ElementRun::skips.
+// one parameter and says which one. Without `padding`, runs leave padding out. `skips` is
+// ElementRun::skips of all runs.
 std::vector<ElementRun> update_runs(const ZeroPlan& plan, BucketId bucket, int64_t low,
                                     int64_t count, bool by_param, bool padding, bool skips) {
   std::vector<ElementRun> runs;

@@ -122,7 +122,7 @@ def memory():
     before = peak(reset=True)
     engine, *_ = libds.torch.initialize(model=module, config=made)
     grown, own = peak() - before, 4 * size // comm.size  # values, two moments and gradients
-    check("initialize takes parts one by one", grown <= own + (24 << 20), f"{grown >> 20} MiB, of which {own >> 20} are the engine's")
+    check("initialize takes parts one by one", grown <= own + (24 << 20), f"{grown >> 20} MiB; the engine has {own >> 20}")
     engine.destroy()
 
 
@@ -189,7 +189,7 @@ def plain_loop(kind, options, place):
     for number in range(20):
         loss = ours.step(lambda number=number: closure(number)).item()
         worst = max(worst, abs(loss - language_loss(theirs, number).item()))
-        # The same gradients, because some are nothing but rounding, of which Adam makes whole steps.
+        # Both get the same gradients: some consist of rounding errors alone, and Adam turns even those into whole steps.
         for one, other in zip(theirs.parameters(), mine.parameters()):
             one.grad = None if other.grad is None else other.grad.clone()
         torchs.step()

@@ -151,7 +151,7 @@ def table(what, user, found, answers):
         print(f"    {answers[name]:7} {count:4} {name}", file=sys.stderr)
         good += answers[name] in ("has", "refers")
     has = sum(answer == "has" for answer in answers.values())
-    check(f"{user}: {what}", good == len(found), f"{len(found)}, of which libds.torch has {has} and refers to another way for {good - has}")
+    check(f"{user}: {what}", good == len(found), f"{len(found)} names; libds.torch has {has} and refers to another way for {good - has}")
 
 
 def surface(*folders):

@@ -35,6 +35,13 @@ def communicator() -> libds.Comm:
     return _comm
 
 
+def free_port() -> int:
+    """Returns a port of this host that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return probe.getsockname()[1]
+
+
 def _join() -> libds.Comm:
     distributed = torch.distributed
     if not distributed.is_available() or not distributed.is_initialized() or distributed.get_world_size() == 1:
@@ -49,9 +56,7 @@ def _join() -> libds.Comm:
     if len(set(hosts)) == 1:
         name = [f"shm://libds-torch-{os.getpid()}-{os.urandom(6).hex()}"]
     else:
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            name = [f"tcp://{hosts[0]}:{probe.getsockname()[1]}/{os.urandom(6).hex()}"]
+        name = [f"tcp://{hosts[0]}:{free_port()}/{os.urandom(6).hex()}"]
     distributed.broadcast_object_list(name, src=0)
     return libds.Comm(name[0], rank=rank, size=size)
 
@@ -86,7 +91,7 @@ def initialize(args: Any = None, model: torch.nn.Module | None = None, optimizer
         model: a module on the CPU. It is cast to the type of the configuration.
         optimizer: an optimizer of torch, or a callable that makes one from the parameters, in place of the section `optimizer`. It must
             update elements one by one.
-        model_parameters: the parameters to train, or groups of them; by default, and if there are none, those that require a gradient.
+        model_parameters: the parameters to train, or groups of them; if it is None or empty, all that require a gradient.
         training_data: a dataset; the loader yields this rank's micro-batches of it.
         lr_scheduler: a scheduler of torch, or a callable that makes one from the optimizer; `engine.step()` steps it.
         collate_fn: the function by which the loader makes a batch of samples.

@@ -14,7 +14,6 @@ import operator
 import os
 import random
 import resource
-import socket
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -224,7 +223,7 @@ def _tree() -> dict[str, dict[str, Any]]:
     }
 
 
-# What libds has in place of names that the shim lacks, by the beginnings of these names.
+# The alternatives in libds to names that the shim lacks, by the beginnings of these names.
 _INSTEAD = {
     "init_inference inference module_inject replace_transformer_layer": "libds generate runs models",
     "OnDevice": "torch.device('meta') constructs a module without memory",
@@ -336,10 +335,7 @@ def _say_gloo(state: types.ModuleType) -> None:
         backend, kind = prepare(self, *arguments, **options)
         if backend is None and os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true":
             if "LOCAL_RANK" not in os.environ and libds.torch.communicator().size == 1:
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", 0))
-                    port = probe.getsockname()[1]
-                os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+                os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(libds.torch.free_port()))
             backend = "gloo"
         return backend, kind
 
