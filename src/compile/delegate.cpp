@@ -83,6 +83,11 @@ void compile_always(Plan& plan, const Config& config, const Machine& machine) {
     grads[b] = plan.zero.memory.add(Holds::lease, bucket.name + ".lease_grad", bucket.dtype,
                                     bucket.numel, Tier::device);
   }
+  plan.host.first_grads = grads;
+  for (BucketId b : grads.ids()) {
+    if (takes_first_gradients(plan.zero, b))
+      plan.host.first_grads[b] = plan.zero.buckets[b].grad[0];
+  }
   plan.choices.prefetch = config.zero.overlap_comm;
   plan.hash = hash_of(plan, config);
   plan.programs.clear();

@@ -122,6 +122,9 @@ struct HostPlaces {
   IdVector<BucketId, BufferId> lease;
   // The buffers of gradients. The id does not exist for a bucket that was never trained.
   IdVector<BucketId, BufferId> grads;
+  // The buffers of gradients in the first micro-step: the accumulator of a bucket if
+  // takes_first_gradients() returns true, else the buffer in `grads`.
+  IdVector<BucketId, BufferId> first_grads;
 };
 
 // Everything that an engine runs, compiled for one rank: a pure function of the graph or

@@ -136,11 +136,21 @@ class Recorder {
 
   void start_micro(Event first, Event end) {
     add_grad_buffers(builder_, plan_.zero, buffers_);
+    if (micro_ == MicroId(0)) take_accumulators();
     comes_.assign(plan_.host.types.size(), 0);
     for (; first != end && first->kind != HostEvent::Kind::end; ++first) {
       if (first->kind == HostEvent::Kind::grad) comes_[first->params[0]] = 1;
     }
     zero_holes(false);
+  }
+
+  // Lets the host write gradients into accumulators where that is possible. The transient buffers
+  // that they replace have no uses and get no memory.
+  void take_accumulators() {
+    IdVector<BucketId, BufferId>& grads = buffers_.grads[micro_];
+    for (BucketId b : grads.ids()) {
+      if (plan_.host.first_grads[b] != plan_.host.grads[b]) grads[b] = plan_.host.first_grads[b];
+    }
   }
 
   // Zeroes padding and the gradients that the host does not pass. If a trained parameter of a
@@ -249,6 +259,9 @@ class ReductionFinder {
   }
 
   void run() {
+    for (const Segment& s : program_.segments) {
+      if (s.phase == Phase::backward) micro_end_.push_back(s.end);
+    }
     for (InstrId i : program_.instrs.ids()) {
       for (const Operand& o : program_.instrs[i].operands) note(i, o);
     }
@@ -259,7 +272,7 @@ class ReductionFinder {
   void note(InstrId i, const Operand& o) {
     if (o.access == Access::read) {
       auto [m, b] = grads_of_[o.buffer];
-      if (b.exists()) begun_at_[m][b] = std::min(begun_at_[m][b], i);
+      if (b.exists() && i < micro_end_[m]) begun_at_[m][b] = std::min(begun_at_[m][b], i);
       return;
     }
     BucketId bucket = o.buffer == plan_.norms ? bucket_of_norm(o.begin) : sums_of_[o.buffer];
@@ -293,21 +306,23 @@ class ReductionFinder {
   // reduction, and a micro-step ends after its reductions.
   void check() const {
     std::vector<InstrId> ends = places_to_leave();
-    IdVector<MicroId, InstrId> micro_end;
-    for (const Segment& s : program_.segments) {
-      if (s.phase == Phase::backward) micro_end.push_back(s.end);
-    }
     for (MicroId m : grads_.ids()) {
       for (BucketId b : plan_.buckets.ids()) {
         InstrId reduced = order_.reduced_at[m][b];
         if (!grads_[m][b].exists()) continue;
+        // Gradients in an accumulator are only read if the micro-step is the last.
+        if (begun_at_[m][b] == program_.instrs.past() && in_accumulator(m, b)) continue;
         auto within = std::upper_bound(ends.begin(), ends.end(), begun_at_[m][b]);
         bool whole = reduced > begun_at_[m][b] && (within == ends.end() || *within >= reduced);
-        ensure(whole && reduced <= micro_end[m],
+        ensure(whole && reduced <= micro_end_[m],
                "the reduction of {} in micro-step {}, instructions {} to {}, is cut by a host call",
                plan_.layout.buckets[b].name, m, begun_at_[m][b], reduced);
       }
     }
+  }
+
+  bool in_accumulator(MicroId m, BucketId b) const {
+    return grads_[m][b] == plan_.buckets[b].grad[0];
   }
 
   const Program& program_;
@@ -315,6 +330,8 @@ class ReductionFinder {
   const ZeroPlan& plan_;
   const IdVector<MicroId, IdVector<BucketId, BufferId>>& grads_;
   IdVector<MicroId, IdVector<BucketId, InstrId>> begun_at_;
+  // The end of each micro-step.
+  IdVector<MicroId, InstrId> micro_end_;
   // The bucket whose sums a buffer holds.
   IdVector<BufferId, BucketId> sums_of_;
   // The micro-step and the bucket whose gradients a buffer holds.

@@ -67,8 +67,8 @@ Config with_host_buckets(Config config) {
 DelegateEngine::DelegateEngine(Config config, Communicator& comm, EngineOptions options)
     : EngineBody(with_host_buckets(std::move(config)), comm, std::move(options),
                  StateStore::Keeps::training),
-      leases_(runtime_, plan_),
-      micros_(this->config()) {
+      micros_(this->config()),
+      leases_(runtime_, plan_, micros_) {
   if (this->config().sparse_gradients)
     raise(DS_ERROR_CONFIG, "{}: true needs a graph, whose ids name rows; a delegate has none",
           KeyName("sparse_gradients"));

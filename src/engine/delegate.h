@@ -165,10 +165,10 @@ class DelegateEngine final : public EngineBody {
   // end_micro_step().
   bool begun_ = false;
 
+  MicroSteps micros_;
   Leases leases_;
   // The number of leases of all parameters together.
   int64_t leased_ = 0;
-  MicroSteps micros_;
   // The gradient of the current call.
   Gradient pending_;
   StepObserver* observer_ = nullptr;

@@ -82,6 +82,8 @@ void DelegateEngine::take_gradients(Position done) {
     if (leases_.buckets[b].reduced) continue;
     Position at = order_.record().event_at[e];
     const Operand grads = in_round(program.instrs[at.instr].operands[0], at.round);
+    // An accumulator that holds gradients is their place in both forms of the step.
+    if (grads.buffer == plan_.host.first_grads[b]) continue;
     const Leases::Place to = leases_.grad_place(events[e].params[0]);
     runtime_.memory().copy(*to.buffer, to.begin, program.buffers[grads.buffer], grads.begin,
                            grads.bytes(1));

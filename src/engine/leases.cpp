@@ -1,7 +1,9 @@
 // The places of a delegate host's parameters and gradients in a step that runs call by call: each
 // partitioned bucket has a buffer for leases, parameters of every other bucket are leased where
-// they are, and each trained bucket has a buffer for gradients. A parameter has the same offset in
-// all of these buffers. In a recorded step the program determines the places (delegate_record.cpp).
+// they are, and each trained bucket has a buffer for gradients. In the first micro-step gradients
+// are put into the bucket's accumulator instead, if it can take them. A parameter has the same
+// offset in all of these buffers. In a recorded step the program determines the places
+// (delegate_record.cpp).
 #include "engine/leases.h"
 
 #include <cstddef>
@@ -34,8 +36,8 @@ Leases::Place Leases::own_place(ParamId param) const {
 }
 
 Leases::Place Leases::grad_place(ParamId param) const {
-  return {&runtime_.buffer(plan_.host.grads[plan_.zero.layout.bucket_of[param]]),
-          own_place(param).begin};
+  const auto& grads = micros_.done() == 0 ? plan_.host.first_grads : plan_.host.grads;
+  return {&runtime_.buffer(grads[plan_.zero.layout.bucket_of[param]]), own_place(param).begin};
 }
 
 void Leases::clear_grad(ParamId param) {

@@ -9,6 +9,7 @@
 #include "core/device/stream.h"
 #include "core/device/view.h"
 #include "core/program/program.h"
+#include "engine/micro_steps.h"
 #include "engine/runtime.h"
 
 namespace ds {
@@ -62,8 +63,9 @@ class Leases {
     bool reduced = false;
   };
 
-  // Both arguments are borrowed. The plan must be compiled before begin() is called.
-  Leases(Runtime& runtime, const Plan& plan) : runtime_(runtime), plan_(plan) {}
+  // The arguments are borrowed. The plan must be compiled before begin() is called.
+  Leases(Runtime& runtime, const Plan& plan, const MicroSteps& micros)
+      : runtime_(runtime), plan_(plan), micros_(micros) {}
 
   // Begins with no leases.
   void begin();
@@ -96,6 +98,7 @@ class Leases {
  private:
   Runtime& runtime_;
   const Plan& plan_;
+  const MicroSteps& micros_;
 };
 
 }  // namespace ds

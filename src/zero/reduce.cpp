@@ -323,7 +323,10 @@ class Reducer {
     return into;
   }
 
+  // Adds nothing if the gradients were written straight into the accumulator
+  // (takes_first_gradients).
   void accumulate(BufferId from, BufferId into, int64_t beta) {
+    if (from == into) return;
     StateRef all = all_of(builder_, from);
     push(Op::accumulate,
          {flat_operand(builder_, all, Access::read),
@@ -356,10 +359,15 @@ struct Ready {
 };
 
 // Returns for each instruction the gradient buckets that it completes. The walk goes backwards, so
-// the first use of a bucket that it finds is the last use in the program.
+// the first use of a bucket that it finds is the last use in the bucket's micro-step. An
+// accumulator that holds gradients is also used after that micro-step.
 IdVector<InstrId, std::vector<Ready>> complete_after(const Program& program,
                                                      const StepBuffers& buffers) {
   IdVector<BufferId, Ready> owner(program.buffers.size());
+  IdVector<MicroId, InstrId> ends(buffers.grads.size());
+  for (const Segment& s : program.segments) {
+    if (s.micro.exists()) ends[s.micro] = s.end;
+  }
   for (MicroId m : buffers.grads.ids()) {
     for (BucketId b : buffers.grads[m].ids()) {
       if (!buffers.grads[m][b].exists()) continue;
@@ -370,7 +378,7 @@ IdVector<InstrId, std::vector<Ready>> complete_after(const Program& program,
   for (InstrId i = program.instrs.last(); i.exists(); --i) {
     for (const Operand& o : program.instrs[i].operands) {
       Ready& r = owner[o.buffer];
-      if (!r.bucket.exists()) continue;
+      if (!r.bucket.exists() || i >= ends[r.micro]) continue;
       ready[i].push_back(r);
       r.bucket = none;
     }
@@ -488,9 +496,10 @@ MicroOfStep reduced_alike(const ZeroPlan& plan, const MicroOfStep& at) {
   if (first) return {MicroId(0), 2};
   if (!plan.tree) return {MicroId(1), 3};
   // The instructions depend only on how far the carry goes; 2^merges - 1 is the first index with
-  // `merges` trailing ones.
-  const int64_t alike =
-      (int64_t{1} << std::countr_zero(static_cast<uint64_t>(at.micro.number()) + 1)) - 1;
+  // `merges` trailing ones. Micro-step 0 stands only for itself, since its gradients may be in an
+  // accumulator.
+  const int merges = std::countr_zero(static_cast<uint64_t>(at.micro.number()) + 1);
+  const int64_t alike = merges == 0 ? 2 : (int64_t{1} << merges) - 1;
   return {MicroId(alike), alike + 2};
 }
 
@@ -501,6 +510,15 @@ std::vector<MicroOfStep> reductions(const ZeroPlan& plan) {
     for (MicroId m(0); m < MicroId(micros); ++m) all.insert(reduced_alike(plan, {m, micros}));
   }
   return {all.begin(), all.end()};
+}
+
+bool takes_first_gradients(const ZeroPlan& plan, BucketId bucket) {
+  if (!plan.trains(bucket) || plan.table(bucket)) return false;
+  if (plan.quantization.gradients > 0 || plan.compression.on()) return false;
+  const DType own = plan.layout.buckets[bucket].dtype;
+  const Buffer& into = plan.memory.buffers[plan.buckets[bucket].grad[0]];
+  if (into.tier != Tier::device || into.dtype != own) return false;
+  return plan.boundary || (plan.levels(bucket).ranks() == 1 && plan.wire_of(bucket) == own);
 }
 
 int64_t most_micro_steps(const ZeroPlan& plan) {

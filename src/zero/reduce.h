@@ -37,6 +37,10 @@ MicroOfStep reduced_alike(const ZeroPlan& plan, const MicroOfStep& at);
 // and, unless sums are in tree order, for steps of any other number of micro-steps.
 std::vector<MicroOfStep> reductions(const ZeroPlan& plan);
 
+// Returns whether the gradients of a first micro-step may be written straight into the first
+// accumulator, because their reduction would only copy them there.
+bool takes_first_gradients(const ZeroPlan& plan, BucketId bucket);
+
 // Returns the largest number of micro-steps that the accumulators can add up.
 int64_t most_micro_steps(const ZeroPlan& plan);
 

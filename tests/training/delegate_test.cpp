@@ -197,6 +197,27 @@ TEST(Delegate, HasTheBitsAndInstructionsOfANativeEngine) {
   }
 }
 
+// Returns how often a program copies or adds gradients to accumulators, by micro-step.
+std::map<int64_t, int> accumulations(const std::string& text) {
+  std::map<int64_t, int> out;
+  for (const Instr& in : parse_program(text).instrs)
+    if (in.def->name == "accumulate") ++out[in.micro.number()];
+  return out;
+}
+
+TEST(Delegate, WritesFirstGradientsOfASingleRankIntoTheirSum) {
+  for (int stage : {0, 2}) {
+    const Trained native = train_native(stage, Tier::device, 1);
+    const Trained usual = train_delegate(stage, Tier::device, -1, 1);
+    EXPECT_EQ(native.state, usual.state) << "stage " << stage;
+    EXPECT_EQ(native.state, train_delegate(stage, Tier::device, 7, 1).state)
+        << "stage " << stage << ", a host that leaves its order";
+    EXPECT_GT(accumulations(native.program)[0], 0);
+    EXPECT_EQ(accumulations(usual.program)[0], 0) << usual.program;
+    EXPECT_GT(accumulations(usual.program)[1], 0);
+  }
+}
+
 TEST(Delegate, HasTheBitsOfANativeEngineInShardGroupsAndOverNodes) {
   Trained plain = train_native(3, Tier::device, 4);
   for (const Groups& groups : {Groups{2, -1, 1}, Groups{0, 2, 1}, Groups{0, -1, 2}}) {

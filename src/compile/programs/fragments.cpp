@@ -24,12 +24,16 @@ Program make_gather(const Making& making, const ProgramKey& key) {
 
 Program make_reduce(const Making& making, const ProgramKey& key) {
   const Plan& plan = making.plan;
-  const BufferId grads = plan.host.grads[key.bucket];
+  const bool first = key.micro == MicroId(0);
+  const BufferId grads = (first ? plan.host.first_grads : plan.host.grads)[key.bucket];
   StepBuffers buffers;
   ProgramBuilder b = begin_program(
       plan.zero, fmt::format("reduce.{}.{}of{}", key.bucket, key.micro, key.micros), 1, buffers);
   // This instruction represents the host, which has written the bucket.
   b.emit(Op::grad, {flat(b.buffer(grads), grads, 0, 1, Access::update)}, {}, key.micro);
+  // The accumulator may hold anything in its padding, the host's own buffer holds zeros there.
+  if (grads != plan.host.grads[key.bucket])
+    zero_holes(b, plan.zero, key.bucket, grads, key.micro, [](ParamId) { return true; });
   b.end_segment(Phase::reduce);
   Program program = b.take();
   append_reduction(program, plan.zero, key.bucket, {key.micro, key.micros}, grads);
