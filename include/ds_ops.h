@@ -1721,4 +1721,152 @@ static inline ds_status ds_op_mse_dx(ds_graph* graph, int32_t dloss, int32_t x, 
   return ds_ops_end(&node, graph, "mse_dx", out);
 }
 
+/** Attributes of preference_loss that may be left out. */
+typedef struct ds_preference_loss_options {
+  /** how a pair is judged (sigmoid, hinge, ipo, odds, simpo); "sigmoid" by default */
+  const char* loss;
+  /** b > 0, the strength of the preference; 0.1 by default */
+  double beta;
+  /** e in [0, 1]: the share of pairs whose order is taken to be wrong, with sigmoid and simpo; 0.0 by default */
+  double label_smoothing;
+  /** the margin g of simpo; 0.0 by default */
+  double margin;
+} ds_preference_loss_options;
+
+static inline ds_preference_loss_options ds_preference_loss_options_init(void) {
+  ds_preference_loss_options options;
+  options.loss = "sigmoid";
+  options.beta = 0.1;
+  options.label_smoothing = 0.0;
+  options.margin = 0.0;
+  return options;
+}
+
+/** The mean over pairs of a loss of the chosen text c and the rejected text r. With L and R the sums of losses and
+ * reference over the N targets of a text, s = R - L and a = -L / N: sigmoid is -(1 - e) log sigmoid(z) - e log
+ * sigmoid(-z) of z = b (s_c - s_r), hinge is max(0, 1 - z), ipo is (s_c / N_c - s_r / N_r - 1 / (2 b))^2, odds is -b
+ * log sigmoid(o_c - o_r) of the log odds o = a - log(1 - exp(a)), and simpo is like sigmoid for z = b (a_c - a_r) - g.
+ * The reward of a text is b s, or b a without a reference.
+ * @param losses A[n], the loss -log p of each row: a cross_entropy with reduction "none"
+ * @param targets i32[n], the right word of each row; -100: the row has none
+ * @param rows rows of a text; chosen and rejected texts take turns
+ * @param options [nullable]
+ * @param out [out] loss: A[], the loss; then rewards: A[4], means over pairs: the reward of the chosen and of the
+ * rejected text, the share of pairs whose chosen text has the larger one, and the difference of both */
+static inline ds_status ds_op_preference_loss(ds_graph* graph, int32_t losses, int32_t targets, int64_t rows, const
+    ds_preference_loss_options* options, int32_t* out) {
+  ds_ops_node node;
+  ds_ops_begin(&node);
+  ds_ops_operand(&node, losses);
+  ds_ops_operand(&node, targets);
+  ds_ops_integer(&node, "rows", rows);
+  if (options) {
+    if (options->loss && strcmp(options->loss, "sigmoid") != 0) ds_ops_text(&node, "loss", options->loss);
+    if (options->beta != 0.1) ds_ops_number(&node, "beta", options->beta);
+    if (options->label_smoothing != 0.0) ds_ops_number(&node, "label_smoothing", options->label_smoothing);
+    if (options->margin != 0.0) ds_ops_number(&node, "margin", options->margin);
+  }
+  return ds_ops_end(&node, graph, "preference_loss", out);
+}
+
+/** The mean over pairs of a loss of the chosen text c and the rejected text r. With L and R the sums of losses and
+ * reference over the N targets of a text, s = R - L and a = -L / N: sigmoid is -(1 - e) log sigmoid(z) - e log
+ * sigmoid(-z) of z = b (s_c - s_r), hinge is max(0, 1 - z), ipo is (s_c / N_c - s_r / N_r - 1 / (2 b))^2, odds is -b
+ * log sigmoid(o_c - o_r) of the log odds o = a - log(1 - exp(a)), and simpo is like sigmoid for z = b (a_c - a_r) - g.
+ * The reward of a text is b s, or b a without a reference.
+ * @param losses A[n], the loss -log p of each row: a cross_entropy with reduction "none"
+ * @param targets i32[n], the right word of each row; -100: the row has none
+ * @param reference A[n], the losses of the same rows in the reference model
+ * @param rows rows of a text; chosen and rejected texts take turns
+ * @param options [nullable]
+ * @param out [out] loss: A[], the loss; then rewards: A[4], means over pairs: the reward of the chosen and of the
+ * rejected text, the share of pairs whose chosen text has the larger one, and the difference of both */
+static inline ds_status ds_op_preference_loss_reference(ds_graph* graph, int32_t losses, int32_t targets, int32_t
+    reference, int64_t rows, const ds_preference_loss_options* options, int32_t* out) {
+  ds_ops_node node;
+  ds_ops_begin(&node);
+  ds_ops_operand(&node, losses);
+  ds_ops_operand(&node, targets);
+  ds_ops_operand(&node, reference);
+  ds_ops_integer(&node, "rows", rows);
+  if (options) {
+    if (options->loss && strcmp(options->loss, "sigmoid") != 0) ds_ops_text(&node, "loss", options->loss);
+    if (options->beta != 0.1) ds_ops_number(&node, "beta", options->beta);
+    if (options->label_smoothing != 0.0) ds_ops_number(&node, "label_smoothing", options->label_smoothing);
+    if (options->margin != 0.0) ds_ops_number(&node, "margin", options->margin);
+  }
+  return ds_ops_end(&node, graph, "preference_loss", out);
+}
+
+/** Attributes of preference_loss_dx that may be left out. */
+typedef struct ds_preference_loss_dx_options {
+  /** how a pair is judged (sigmoid, hinge, ipo, odds, simpo); "sigmoid" by default */
+  const char* loss;
+  /** b > 0, the strength of the preference; 0.1 by default */
+  double beta;
+  /** e in [0, 1]: the share of pairs whose order is taken to be wrong, with sigmoid and simpo; 0.0 by default */
+  double label_smoothing;
+  /** the margin g of simpo; 0.0 by default */
+  double margin;
+} ds_preference_loss_dx_options;
+
+static inline ds_preference_loss_dx_options ds_preference_loss_dx_options_init(void) {
+  ds_preference_loss_dx_options options;
+  options.loss = "sigmoid";
+  options.beta = 0.1;
+  options.label_smoothing = 0.0;
+  options.margin = 0.0;
+  return options;
+}
+
+/** The gradients of the losses and the reference of a preference_loss. Not differentiable.
+ * @param dloss A[], gradient of the loss
+ * @param losses A[n], the loss -log p of each row: a cross_entropy with reduction "none"
+ * @param targets i32[n], the right word of each row; -100: the row has none
+ * @param rows rows of a text; chosen and rejected texts take turns
+ * @param options [nullable]
+ * @param out [out] dlosses: A[n], gradient of losses */
+static inline ds_status ds_op_preference_loss_dx(ds_graph* graph, int32_t dloss, int32_t losses, int32_t targets,
+    int64_t rows, const ds_preference_loss_dx_options* options, int32_t* out) {
+  ds_ops_node node;
+  ds_ops_begin(&node);
+  ds_ops_operand(&node, dloss);
+  ds_ops_operand(&node, losses);
+  ds_ops_operand(&node, targets);
+  ds_ops_integer(&node, "rows", rows);
+  if (options) {
+    if (options->loss && strcmp(options->loss, "sigmoid") != 0) ds_ops_text(&node, "loss", options->loss);
+    if (options->beta != 0.1) ds_ops_number(&node, "beta", options->beta);
+    if (options->label_smoothing != 0.0) ds_ops_number(&node, "label_smoothing", options->label_smoothing);
+    if (options->margin != 0.0) ds_ops_number(&node, "margin", options->margin);
+  }
+  return ds_ops_end(&node, graph, "preference_loss_dx", out);
+}
+
+/** The gradients of the losses and the reference of a preference_loss. Not differentiable.
+ * @param dloss A[], gradient of the loss
+ * @param losses A[n], the loss -log p of each row: a cross_entropy with reduction "none"
+ * @param targets i32[n], the right word of each row; -100: the row has none
+ * @param reference A[n], the losses of the same rows in the reference model
+ * @param rows rows of a text; chosen and rejected texts take turns
+ * @param options [nullable]
+ * @param out [out] dlosses: A[n], gradient of losses; then dreference: A[n], gradient of reference */
+static inline ds_status ds_op_preference_loss_dx_reference(ds_graph* graph, int32_t dloss, int32_t losses, int32_t
+    targets, int32_t reference, int64_t rows, const ds_preference_loss_dx_options* options, int32_t* out) {
+  ds_ops_node node;
+  ds_ops_begin(&node);
+  ds_ops_operand(&node, dloss);
+  ds_ops_operand(&node, losses);
+  ds_ops_operand(&node, targets);
+  ds_ops_operand(&node, reference);
+  ds_ops_integer(&node, "rows", rows);
+  if (options) {
+    if (options->loss && strcmp(options->loss, "sigmoid") != 0) ds_ops_text(&node, "loss", options->loss);
+    if (options->beta != 0.1) ds_ops_number(&node, "beta", options->beta);
+    if (options->label_smoothing != 0.0) ds_ops_number(&node, "label_smoothing", options->label_smoothing);
+    if (options->margin != 0.0) ds_ops_number(&node, "margin", options->margin);
+  }
+  return ds_ops_end(&node, graph, "preference_loss_dx", out);
+}
+
 #endif

@@ -21,6 +21,8 @@ int64_t one(const Attrs&, Operands) { return 1; }
 int64_t columns(const Attrs&, Operands in) { return columns_of(in[0]); }
 int64_t rows(const Attrs&, Operands in) { return rows_of(in[0]); }
 int64_t all(const Attrs&, Operands in) { return in[0].numel(); }
+// A preference is judged by the sums over the rows of two texts.
+int64_t texts(const Attrs& attrs, Operands) { return 2 * attrs.integer("rows"); }
 int64_t second_columns(const Attrs&, Operands in) { return columns_of(in[1]); }
 
 // Each run of columns that rms_norm normalizes is as long as the weight. dw is a sum over all runs.
@@ -175,6 +177,8 @@ constexpr Accuracy kTable[] = {
     {"load_balance", columns},
     {"load_balance_dx", second_columns},
     {"mse", all},
+    {"preference_loss", texts},
+    {"preference_loss_dx", texts},
     // Sums over rows.
     {"linear_dw", rows},
     {"linear_db", rows},

@@ -14,6 +14,7 @@
 #include "core/base/contains.h"
 #include "core/base/error.h"
 #include "core/graph/ops.h"
+#include "core/graph/ops/rules.h"
 
 namespace ds {
 namespace {
@@ -23,13 +24,31 @@ bool floating(DType dtype) {
          dtype == DS_DTYPE_F64;
 }
 
+// Returns the inputs that operations read only as operands of the type in which sums are computed,
+// such as the losses of a reference model. They keep this precision.
+IdVector<ValueId, char> wide_inputs(const Graph& graph) {
+  IdVector<ValueId, char> wide(graph.values.size()), narrow(graph.values.size());
+  for (const Node& node : graph.nodes) {
+    const OpForm* form = op(node.op).form(node.in.size());
+    for (size_t i = 0; i < node.in.size(); ++i) {
+      const bool sums = form != nullptr && form->places(node.in.size())[i]->type.starts_with("A[");
+      (sums ? wide : narrow)[node.in[i]] = 1;
+    }
+  }
+  for (ValueId id : wide.ids()) wide[id] = wide[id] != 0 && narrow[id] == 0;
+  return wide;
+}
+
 }  // namespace
 
 void set_precision(Graph& graph, DType compute) {
   ensure(!graph.backward_begin.exists(), "precision of graph '{}' must be set before differentiate",
          graph.name);
-  for (Value& value : graph.values) {
-    if (!value.producer.exists() && floating(value.type.dtype)) value.type.dtype = compute;
+  const IdVector<ValueId, char> wide = wide_inputs(graph);
+  for (ValueId id : graph.values.ids()) {
+    Value& value = graph.values[id];
+    if (!value.producer.exists() && floating(value.type.dtype))
+      value.type.dtype = wide[id] ? wide_type(compute) : compute;
   }
   for (const Node& node : graph.nodes) {
     std::vector<TensorType> in;
@@ -44,9 +63,9 @@ namespace {
 // Returns whether torch.autocast computes the operation in f32 even if its operands are not f32, as
 // it does for norms, losses and softmax.
 bool in_f32(const Node& node) {
-  constexpr std::string_view kOps[] = {"layer_norm", "rms_norm",      "cross_entropy",
-                                       "mse",        "load_balance",  "top_gates",
-                                       "softmax",    "causal_softmax"};
+  constexpr std::string_view kOps[] = {"layer_norm",    "rms_norm",  "cross_entropy",   "mse",
+                                       "load_balance",  "top_gates", "preference_loss", "softmax",
+                                       "causal_softmax"};
   return contains(kOps, node.op);
 }
 

@@ -42,6 +42,26 @@ TEST(Autocast, CastsWhereAnOperationNeedsAnotherType) {
   EXPECT_EQ(graph.type(graph.params[ParamId(0)].grad).dtype, DS_DTYPE_F32);
 }
 
+TEST(Precision, InputsThatAreOnlyComparedWithLossesStayInF32) {
+  Graph graph = parse_graph(
+      "graph g n<=8\n"
+      "input %x f32[n,4]\n"
+      "input %t i32[n]\n"
+      "input %r f32[n]\n"
+      "param %w f32[4,4] = normal 0.02\n"
+      "%a = linear %x %w -> f32[n,4]\n"
+      "%b %b.1 = cross_entropy %a %t {reduction=\"none\"} -> f32[n] f32[n,2]\n"
+      "%c %c.1 = preference_loss %b %t %r {rows=2} -> f32[] f32[4]\n"
+      "output loss=%c\n");
+  set_precision(graph, DS_DTYPE_BF16);
+  graph.check();
+  auto type = [&](const char* name) {
+    return dtype_name(graph.type(graph.find_value(name)).dtype);
+  };
+  for (const char* low : {"x", "w", "a"}) EXPECT_STREQ(type(low), "bf16") << low;
+  for (const char* f32 : {"r", "b", "c"}) EXPECT_STREQ(type(f32), "f32") << f32;
+}
+
 TEST(ScaleLoss, MarksTheBackwardSeedAsScaled) {
   Graph graph = parse_graph(
       "graph g n<=8\n"

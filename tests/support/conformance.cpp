@@ -24,6 +24,8 @@ bool is_statistic(std::string_view op, size_t input, size_t inputs) {
                            {"cross_entropy_dx", 0, 0},
                            {"cross_entropy_dx", 3, 3},
                            {"mse_dx", 0, 0},
+                           {"preference_loss", 0, 2},
+                           {"preference_loss_dx", 0, 3},
                            {"linear_cross_entropy_dx", 0, 0},
                            {"linear_cross_entropy_dx", 4, 4}};
   return std::any_of(std::begin(kRows), std::end(kRows), [&](const Row& row) {

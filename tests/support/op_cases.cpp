@@ -346,6 +346,31 @@ class CaseBuilder {
     }
     add("mse", {}, {logits, target});
     add("mse_dx", {}, {one, logits, target});
+    preferences();
+  }
+
+  // Each text has a target in its first row. Losses are above 0, as -log p is.
+  void preferences() {
+    const int64_t rows = std::max<int64_t>(1, s_.n / 4);
+    Tensor losses = real({s_.n}), reference = real({s_.n}), one = real({});
+    Tensor targets = random_ids(s_.n, s_.vocab, 9);
+    for (int64_t r = 0; r < s_.n; ++r) {
+      losses.set(r, std::abs(losses.at(r)) + 0.1);
+      if (r % rows != 0 && r % 3 == 0) targets.set(r, -100);
+    }
+    add("preference_loss", {{"rows", rows}}, {losses, targets, reference});
+    add("preference_loss_dx", {{"rows", rows}}, {one, losses, targets, reference});
+    for (const char* loss : {"sigmoid", "hinge", "ipo", "odds", "simpo"}) {
+      const std::string_view name = loss;
+      Attrs attrs{{"rows", rows}, {"loss", std::string(name)}, {"beta", 0.3}};
+      if (name == "sigmoid") attrs.set("label_smoothing", 0.2);
+      if (name == "simpo") attrs.set("margin", 0.5);
+      std::vector<Tensor> in{losses, targets};
+      if (name != "odds" && name != "simpo") in.push_back(reference);
+      add("preference_loss", attrs, in);
+      in.insert(in.begin(), one);
+      add("preference_loss_dx", attrs, in);
+    }
   }
 
   void head(int64_t words, const Tensor& targets, const Attrs& attrs = {}) {

@@ -1167,4 +1167,99 @@ Returns `dx` T[any], gradient of x
 mse_dx(g::Graph, dloss, x, target) =
     add(g, "mse_dx", Any[dloss, x, target], Any[])
 
+"""
+    preference_loss(g, losses, targets; ...)
+
+The mean over pairs of a loss of the chosen text c and the rejected text r. With L and R the sums of losses and
+reference over the N targets of a text, s = R - L and a = -L / N: sigmoid is -(1 - e) log sigmoid(z) - e log sigmoid(-z)
+of z = b (s_c - s_r), hinge is max(0, 1 - z), ipo is (s_c / N_c - s_r / N_r - 1 / (2 b))^2, odds is -b log sigmoid(o_c -
+o_r) of the log odds o = a - log(1 - exp(a)), and simpo is like sigmoid for z = b (a_c - a_r) - g. The reward of a text
+is b s, or b a without a reference.
+
+- `losses`: A[n], the loss -log p of each row: a cross_entropy with reduction \"none\"
+- `targets`: i32[n], the right word of each row; -100: the row has none
+- `rows`: rows of a text; chosen and rejected texts take turns
+- `loss`: how a pair is judged (sigmoid, hinge, ipo, odds, simpo)
+- `beta`: b > 0, the strength of the preference
+- `label_smoothing`: e in [0, 1]: the share of pairs whose order is taken to be wrong, with sigmoid and simpo
+- `margin`: the margin g of simpo
+
+Returns `loss` A[], the loss; `rewards` A[4], means over pairs: the reward of the chosen and of the rejected text, the
+share of pairs whose chosen text has the larger one, and the difference of both
+"""
+preference_loss(g::Graph, losses, targets; rows::Integer, loss::AbstractString = "sigmoid", beta::Real = 0.1,
+    label_smoothing::Real = 0.0, margin::Real = 0.0) =
+    results(2, add(g, "preference_loss", Any[losses, targets], Any[("rows", rows, missing), ("loss", loss, "sigmoid"),
+        ("beta", beta, 0.1), ("label_smoothing", label_smoothing, 0.0), ("margin", margin, 0.0)]))
+
+"""
+    preference_loss_reference(g, losses, targets, reference; ...)
+
+The mean over pairs of a loss of the chosen text c and the rejected text r. With L and R the sums of losses and
+reference over the N targets of a text, s = R - L and a = -L / N: sigmoid is -(1 - e) log sigmoid(z) - e log sigmoid(-z)
+of z = b (s_c - s_r), hinge is max(0, 1 - z), ipo is (s_c / N_c - s_r / N_r - 1 / (2 b))^2, odds is -b log sigmoid(o_c -
+o_r) of the log odds o = a - log(1 - exp(a)), and simpo is like sigmoid for z = b (a_c - a_r) - g. The reward of a text
+is b s, or b a without a reference.
+
+- `losses`: A[n], the loss -log p of each row: a cross_entropy with reduction \"none\"
+- `targets`: i32[n], the right word of each row; -100: the row has none
+- `reference`: A[n], the losses of the same rows in the reference model
+- `rows`: rows of a text; chosen and rejected texts take turns
+- `loss`: how a pair is judged (sigmoid, hinge, ipo, odds, simpo)
+- `beta`: b > 0, the strength of the preference
+- `label_smoothing`: e in [0, 1]: the share of pairs whose order is taken to be wrong, with sigmoid and simpo
+- `margin`: the margin g of simpo
+
+Returns `loss` A[], the loss; `rewards` A[4], means over pairs: the reward of the chosen and of the rejected text, the
+share of pairs whose chosen text has the larger one, and the difference of both
+"""
+preference_loss_reference(g::Graph, losses, targets, reference; rows::Integer, loss::AbstractString = "sigmoid",
+    beta::Real = 0.1, label_smoothing::Real = 0.0, margin::Real = 0.0) =
+    results(2, add(g, "preference_loss", Any[losses, targets, reference], Any[("rows", rows, missing), ("loss", loss,
+        "sigmoid"), ("beta", beta, 0.1), ("label_smoothing", label_smoothing, 0.0), ("margin", margin, 0.0)]))
+
+"""
+    preference_loss_dx(g, dloss, losses, targets; ...)
+
+The gradients of the losses and the reference of a preference_loss. Not differentiable.
+
+- `dloss`: A[], gradient of the loss
+- `losses`: A[n], the loss -log p of each row: a cross_entropy with reduction \"none\"
+- `targets`: i32[n], the right word of each row; -100: the row has none
+- `rows`: rows of a text; chosen and rejected texts take turns
+- `loss`: how a pair is judged (sigmoid, hinge, ipo, odds, simpo)
+- `beta`: b > 0, the strength of the preference
+- `label_smoothing`: e in [0, 1]: the share of pairs whose order is taken to be wrong, with sigmoid and simpo
+- `margin`: the margin g of simpo
+
+Returns `dlosses` A[n], gradient of losses
+"""
+preference_loss_dx(g::Graph, dloss, losses, targets; rows::Integer, loss::AbstractString = "sigmoid", beta::Real = 0.1,
+    label_smoothing::Real = 0.0, margin::Real = 0.0) =
+    add(g, "preference_loss_dx", Any[dloss, losses, targets], Any[("rows", rows, missing), ("loss", loss, "sigmoid"),
+        ("beta", beta, 0.1), ("label_smoothing", label_smoothing, 0.0), ("margin", margin, 0.0)])
+
+"""
+    preference_loss_dx_reference(g, dloss, losses, targets, reference; ...)
+
+The gradients of the losses and the reference of a preference_loss. Not differentiable.
+
+- `dloss`: A[], gradient of the loss
+- `losses`: A[n], the loss -log p of each row: a cross_entropy with reduction \"none\"
+- `targets`: i32[n], the right word of each row; -100: the row has none
+- `reference`: A[n], the losses of the same rows in the reference model
+- `rows`: rows of a text; chosen and rejected texts take turns
+- `loss`: how a pair is judged (sigmoid, hinge, ipo, odds, simpo)
+- `beta`: b > 0, the strength of the preference
+- `label_smoothing`: e in [0, 1]: the share of pairs whose order is taken to be wrong, with sigmoid and simpo
+- `margin`: the margin g of simpo
+
+Returns `dlosses` A[n], gradient of losses; `dreference` A[n], gradient of reference
+"""
+preference_loss_dx_reference(g::Graph, dloss, losses, targets, reference; rows::Integer, loss::AbstractString =
+    "sigmoid", beta::Real = 0.1, label_smoothing::Real = 0.0, margin::Real = 0.0) =
+    results(2, add(g, "preference_loss_dx", Any[dloss, losses, targets, reference], Any[("rows", rows, missing),
+        ("loss", loss, "sigmoid"), ("beta", beta, 0.1), ("label_smoothing", label_smoothing, 0.0), ("margin", margin,
+        0.0)]))
+
 end

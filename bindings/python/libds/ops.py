@@ -18,7 +18,8 @@ __all__ = ["embedding", "embedding_dw", "position", "position_dw", "last_row", "
            "rope", "softmax", "causal_softmax", "softmax_dx", "top_gates", "top_gates_dx", "scale_rows",
            "scale_rows_dw", "load_balance", "load_balance_dx", "add", "dropout", "layerdrop", "layerdrop_dx", "fill",
            "cast", "cross_entropy", "cross_entropy_dx", "linear_cross_entropy", "linear_cross_entropy_dx",
-           "linear_cross_entropy_dx_kept", "count_targets", "mse", "mse_dx"]
+           "linear_cross_entropy_dx_kept", "count_targets", "mse", "mse_dx", "preference_loss",
+           "preference_loss_reference", "preference_loss_dx", "preference_loss_dx_reference"]
 
 _DEFAULTS = {
     "embedding": {"padding": -1},
@@ -45,6 +46,8 @@ _DEFAULTS = {
     "cross_entropy_dx": {"label_smoothing": 0.0, "z_loss": 0.0, "reduction": "mean"},
     "linear_cross_entropy": {"label_smoothing": 0.0, "z_loss": 0.0, "reduction": "mean", "kept": 0},
     "linear_cross_entropy_dx": {"label_smoothing": 0.0, "z_loss": 0.0, "reduction": "mean", "kept": 0},
+    "preference_loss": {"loss": "sigmoid", "beta": 0.1, "label_smoothing": 0.0, "margin": 0.0},
+    "preference_loss_dx": {"loss": "sigmoid", "beta": 0.1, "label_smoothing": 0.0, "margin": 0.0},
 }
 
 
@@ -1373,3 +1376,109 @@ def mse_dx(graph, dloss, x, target):
         dx: T[any], gradient of x
     """
     return _add(graph, "mse_dx", {"dloss": dloss, "x": x, "target": target}, 1)
+
+
+@checked
+def preference_loss(graph, losses, targets, *, rows: int, loss: Literal["sigmoid", "hinge", "ipo", "odds", "simpo"] =
+        "sigmoid", beta: float = 0.1, label_smoothing: float = 0.0, margin: float = 0.0):
+    """The mean over pairs of a loss of the chosen text c and the rejected text r. With L and R the sums of losses and
+    reference over the N targets of a text, s = R - L and a = -L / N: sigmoid is -(1 - e) log sigmoid(z) - e log
+    sigmoid(-z) of z = b (s_c - s_r), hinge is max(0, 1 - z), ipo is (s_c / N_c - s_r / N_r - 1 / (2 b))^2, odds is -b
+    log sigmoid(o_c - o_r) of the log odds o = a - log(1 - exp(a)), and simpo is like sigmoid for z = b (a_c - a_r) - g.
+    The reward of a text is b s, or b a without a reference.
+
+    Args:
+        graph: the graph that the operation is added to
+        losses: A[n], the loss -log p of each row: a cross_entropy with reduction "none"
+        targets: i32[n], the right word of each row; -100: the row has none
+        rows: rows of a text; chosen and rejected texts take turns
+        loss: how a pair is judged (sigmoid, hinge, ipo, odds, simpo)
+        beta: b > 0, the strength of the preference
+        label_smoothing: e in [0, 1]: the share of pairs whose order is taken to be wrong, with sigmoid and simpo
+        margin: the margin g of simpo
+
+    Returns:
+        loss: A[], the loss
+        rewards: A[4], means over pairs: the reward of the chosen and of the rejected text, the share of pairs whose
+            chosen text has the larger one, and the difference of both
+    """
+    return _add(graph, "preference_loss", {"losses": losses, "targets": targets}, 2, rows=rows, loss=loss, beta=beta,
+                label_smoothing=label_smoothing, margin=margin)
+
+
+@checked
+def preference_loss_reference(graph, losses, targets, reference, *, rows: int, loss: Literal["sigmoid", "hinge", "ipo",
+        "odds", "simpo"] = "sigmoid", beta: float = 0.1, label_smoothing: float = 0.0, margin: float = 0.0):
+    """The mean over pairs of a loss of the chosen text c and the rejected text r. With L and R the sums of losses and
+    reference over the N targets of a text, s = R - L and a = -L / N: sigmoid is -(1 - e) log sigmoid(z) - e log
+    sigmoid(-z) of z = b (s_c - s_r), hinge is max(0, 1 - z), ipo is (s_c / N_c - s_r / N_r - 1 / (2 b))^2, odds is -b
+    log sigmoid(o_c - o_r) of the log odds o = a - log(1 - exp(a)), and simpo is like sigmoid for z = b (a_c - a_r) - g.
+    The reward of a text is b s, or b a without a reference.
+
+    Args:
+        graph: the graph that the operation is added to
+        losses: A[n], the loss -log p of each row: a cross_entropy with reduction "none"
+        targets: i32[n], the right word of each row; -100: the row has none
+        reference: A[n], the losses of the same rows in the reference model
+        rows: rows of a text; chosen and rejected texts take turns
+        loss: how a pair is judged (sigmoid, hinge, ipo, odds, simpo)
+        beta: b > 0, the strength of the preference
+        label_smoothing: e in [0, 1]: the share of pairs whose order is taken to be wrong, with sigmoid and simpo
+        margin: the margin g of simpo
+
+    Returns:
+        loss: A[], the loss
+        rewards: A[4], means over pairs: the reward of the chosen and of the rejected text, the share of pairs whose
+            chosen text has the larger one, and the difference of both
+    """
+    return _add(graph, "preference_loss", {"losses": losses, "targets": targets, "reference": reference}, 2, rows=rows,
+                loss=loss, beta=beta, label_smoothing=label_smoothing, margin=margin)
+
+
+@checked
+def preference_loss_dx(graph, dloss, losses, targets, *, rows: int, loss: Literal["sigmoid", "hinge", "ipo", "odds",
+        "simpo"] = "sigmoid", beta: float = 0.1, label_smoothing: float = 0.0, margin: float = 0.0):
+    """The gradients of the losses and the reference of a preference_loss. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dloss: A[], gradient of the loss
+        losses: A[n], the loss -log p of each row: a cross_entropy with reduction "none"
+        targets: i32[n], the right word of each row; -100: the row has none
+        rows: rows of a text; chosen and rejected texts take turns
+        loss: how a pair is judged (sigmoid, hinge, ipo, odds, simpo)
+        beta: b > 0, the strength of the preference
+        label_smoothing: e in [0, 1]: the share of pairs whose order is taken to be wrong, with sigmoid and simpo
+        margin: the margin g of simpo
+
+    Returns:
+        dlosses: A[n], gradient of losses
+    """
+    return _add(graph, "preference_loss_dx", {"dloss": dloss, "losses": losses, "targets": targets}, 1, rows=rows,
+                loss=loss, beta=beta, label_smoothing=label_smoothing, margin=margin)
+
+
+@checked
+def preference_loss_dx_reference(graph, dloss, losses, targets, reference, *, rows: int, loss: Literal["sigmoid",
+        "hinge", "ipo", "odds", "simpo"] = "sigmoid", beta: float = 0.1, label_smoothing: float = 0.0, margin: float =
+        0.0):
+    """The gradients of the losses and the reference of a preference_loss. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dloss: A[], gradient of the loss
+        losses: A[n], the loss -log p of each row: a cross_entropy with reduction "none"
+        targets: i32[n], the right word of each row; -100: the row has none
+        reference: A[n], the losses of the same rows in the reference model
+        rows: rows of a text; chosen and rejected texts take turns
+        loss: how a pair is judged (sigmoid, hinge, ipo, odds, simpo)
+        beta: b > 0, the strength of the preference
+        label_smoothing: e in [0, 1]: the share of pairs whose order is taken to be wrong, with sigmoid and simpo
+        margin: the margin g of simpo
+
+    Returns:
+        dlosses: A[n], gradient of losses
+        dreference: A[n], gradient of reference
+    """
+    return _add(graph, "preference_loss_dx", {"dloss": dloss, "losses": losses, "targets": targets, "reference":
+                reference}, 2, rows=rows, loss=loss, beta=beta, label_smoothing=label_smoothing, margin=margin)

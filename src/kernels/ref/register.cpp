@@ -37,6 +37,7 @@ void register_ref(KernelRegistry& registry) {
                             add_cross_entropy,
                             add_count_targets,
                             add_mse,
+                            add_preference,
                             add_fill,
                             add_cast,
                             add_zero,

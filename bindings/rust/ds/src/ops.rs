@@ -1725,3 +1725,162 @@ pub fn mse_dx(graph: &mut Graph, dloss: Value, x: Value, target: Value) -> Resul
     let attrs = Attrs::default();
     attrs.add(graph, "mse_dx", &[dloss, x, target])
 }
+
+/// Attributes of [`preference_loss()`] that may be left out.
+#[derive(Clone, Copy, Debug)]
+pub struct PreferenceLoss<'a> {
+    /// how a pair is judged (sigmoid, hinge, ipo, odds, simpo)
+    pub loss: &'a str,
+    /// b > 0, the strength of the preference
+    pub beta: f64,
+    /// e in \[0, 1\]: the share of pairs whose order is taken to be wrong, with sigmoid and simpo
+    pub label_smoothing: f64,
+    /// the margin g of simpo
+    pub margin: f64,
+}
+
+impl Default for PreferenceLoss<'_> {
+    fn default() -> Self {
+        PreferenceLoss {
+            loss: "sigmoid",
+            beta: 0.1,
+            label_smoothing: 0.0,
+            margin: 0.0,
+        }
+    }
+}
+
+impl PreferenceLoss<'_> {
+    fn put(&self, attrs: &mut Attrs) {
+        if self.loss != "sigmoid" {
+            attrs.text("loss", self.loss);
+        }
+        if self.beta != 0.1 {
+            attrs.number("beta", self.beta);
+        }
+        if self.label_smoothing != 0.0 {
+            attrs.number("label_smoothing", self.label_smoothing);
+        }
+        if self.margin != 0.0 {
+            attrs.number("margin", self.margin);
+        }
+    }
+}
+
+/// The mean over pairs of a loss of the chosen text c and the rejected text r. With L and R the sums of losses and
+/// reference over the N targets of a text, s = R - L and a = -L / N: sigmoid is -(1 - e) log sigmoid(z) - e log
+/// sigmoid(-z) of z = b (s_c - s_r), hinge is max(0, 1 - z), ipo is (s_c / N_c - s_r / N_r - 1 / (2 b))^2, odds is -b
+/// log sigmoid(o_c - o_r) of the log odds o = a - log(1 - exp(a)), and simpo is like sigmoid for z = b (a_c - a_r) - g.
+/// The reward of a text is b s, or b a without a reference.
+///
+/// - `losses`: A\[n\], the loss -log p of each row: a cross_entropy with reduction "none"
+/// - `targets`: i32\[n\], the right word of each row; -100: the row has none
+/// - `rows`: rows of a text; chosen and rejected texts take turns
+///
+/// Returns `loss` A\[\], the loss; `rewards` A\[4\], means over pairs: the reward of the chosen and of the rejected
+/// text, the share of pairs whose chosen text has the larger one, and the difference of both
+pub fn preference_loss(graph: &mut Graph, losses: Value, targets: Value, rows: i64, options: &PreferenceLoss) ->
+    Result<(Value, Value)> {
+    let mut attrs = Attrs::default();
+    attrs.integer("rows", rows);
+    options.put(&mut attrs);
+    let first = attrs.add(graph, "preference_loss", &[losses, targets])?;
+    Ok((result(first, 0), result(first, 1)))
+}
+
+/// The mean over pairs of a loss of the chosen text c and the rejected text r. With L and R the sums of losses and
+/// reference over the N targets of a text, s = R - L and a = -L / N: sigmoid is -(1 - e) log sigmoid(z) - e log
+/// sigmoid(-z) of z = b (s_c - s_r), hinge is max(0, 1 - z), ipo is (s_c / N_c - s_r / N_r - 1 / (2 b))^2, odds is -b
+/// log sigmoid(o_c - o_r) of the log odds o = a - log(1 - exp(a)), and simpo is like sigmoid for z = b (a_c - a_r) - g.
+/// The reward of a text is b s, or b a without a reference.
+///
+/// - `losses`: A\[n\], the loss -log p of each row: a cross_entropy with reduction "none"
+/// - `targets`: i32\[n\], the right word of each row; -100: the row has none
+/// - `reference`: A\[n\], the losses of the same rows in the reference model
+/// - `rows`: rows of a text; chosen and rejected texts take turns
+///
+/// Returns `loss` A\[\], the loss; `rewards` A\[4\], means over pairs: the reward of the chosen and of the rejected
+/// text, the share of pairs whose chosen text has the larger one, and the difference of both
+pub fn preference_loss_reference(graph: &mut Graph, losses: Value, targets: Value, reference: Value, rows: i64, options:
+    &PreferenceLoss) -> Result<(Value, Value)> {
+    let mut attrs = Attrs::default();
+    attrs.integer("rows", rows);
+    options.put(&mut attrs);
+    let first = attrs.add(graph, "preference_loss", &[losses, targets, reference])?;
+    Ok((result(first, 0), result(first, 1)))
+}
+
+/// Attributes of [`preference_loss_dx()`] that may be left out.
+#[derive(Clone, Copy, Debug)]
+pub struct PreferenceLossDx<'a> {
+    /// how a pair is judged (sigmoid, hinge, ipo, odds, simpo)
+    pub loss: &'a str,
+    /// b > 0, the strength of the preference
+    pub beta: f64,
+    /// e in \[0, 1\]: the share of pairs whose order is taken to be wrong, with sigmoid and simpo
+    pub label_smoothing: f64,
+    /// the margin g of simpo
+    pub margin: f64,
+}
+
+impl Default for PreferenceLossDx<'_> {
+    fn default() -> Self {
+        PreferenceLossDx {
+            loss: "sigmoid",
+            beta: 0.1,
+            label_smoothing: 0.0,
+            margin: 0.0,
+        }
+    }
+}
+
+impl PreferenceLossDx<'_> {
+    fn put(&self, attrs: &mut Attrs) {
+        if self.loss != "sigmoid" {
+            attrs.text("loss", self.loss);
+        }
+        if self.beta != 0.1 {
+            attrs.number("beta", self.beta);
+        }
+        if self.label_smoothing != 0.0 {
+            attrs.number("label_smoothing", self.label_smoothing);
+        }
+        if self.margin != 0.0 {
+            attrs.number("margin", self.margin);
+        }
+    }
+}
+
+/// The gradients of the losses and the reference of a preference_loss. Not differentiable.
+///
+/// - `dloss`: A\[\], gradient of the loss
+/// - `losses`: A\[n\], the loss -log p of each row: a cross_entropy with reduction "none"
+/// - `targets`: i32\[n\], the right word of each row; -100: the row has none
+/// - `rows`: rows of a text; chosen and rejected texts take turns
+///
+/// Returns `dlosses` A\[n\], gradient of losses
+pub fn preference_loss_dx(graph: &mut Graph, dloss: Value, losses: Value, targets: Value, rows: i64, options:
+    &PreferenceLossDx) -> Result<Value> {
+    let mut attrs = Attrs::default();
+    attrs.integer("rows", rows);
+    options.put(&mut attrs);
+    attrs.add(graph, "preference_loss_dx", &[dloss, losses, targets])
+}
+
+/// The gradients of the losses and the reference of a preference_loss. Not differentiable.
+///
+/// - `dloss`: A\[\], gradient of the loss
+/// - `losses`: A\[n\], the loss -log p of each row: a cross_entropy with reduction "none"
+/// - `targets`: i32\[n\], the right word of each row; -100: the row has none
+/// - `reference`: A\[n\], the losses of the same rows in the reference model
+/// - `rows`: rows of a text; chosen and rejected texts take turns
+///
+/// Returns `dlosses` A\[n\], gradient of losses; `dreference` A\[n\], gradient of reference
+pub fn preference_loss_dx_reference(graph: &mut Graph, dloss: Value, losses: Value, targets: Value, reference: Value,
+    rows: i64, options: &PreferenceLossDx) -> Result<(Value, Value)> {
+    let mut attrs = Attrs::default();
+    attrs.integer("rows", rows);
+    options.put(&mut attrs);
+    let first = attrs.add(graph, "preference_loss_dx", &[dloss, losses, targets, reference])?;
+    Ok((result(first, 0), result(first, 1)))
+}
