@@ -72,7 +72,8 @@ class StagedGroup final : public Group {
 
   Communicator& comm_;
   Device& device_;
-  // The most bytes of a chunk's input or output. A chunk has at least one element of each block.
+  // The largest input or output of a chunk, in bytes. A chunk has at least one element of each
+  // block.
   const int64_t staging_;
   // Staging memory on the host, of the kind from which the device copies fastest. It grows as
   // needed.

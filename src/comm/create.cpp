@@ -101,7 +101,7 @@ Address address_of(std::string_view url) {
 }
 
 // Checks that DS_COMM_URL, if it is set, names a known form of url or a plugin that is found. A
-// single rank does not use it, but an invalid url is an error all the same.
+// single rank does not use it, but an invalid url is still an error.
 void check_given_url() {
   const char* given = std::getenv("DS_COMM_URL");
   if (given == nullptr || *given == '\0' || std::string_view(given) == "self") return;

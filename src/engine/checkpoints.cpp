@@ -124,7 +124,7 @@ std::string Checkpoints::wait() {
   try {
     return save->wait();
   } catch (...) {
-    // The next save has what this one has lost, but for newer attachments of the same name.
+    // The next save gets the attachments of this failed one, except those that were replaced since.
     if (saved && attached_) attached_->merge(*saved);
     if (saved && !attached_) attached_ = saved;
     throw;

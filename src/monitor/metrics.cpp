@@ -34,7 +34,7 @@ constexpr std::string_view header =
 // Files of older versions lack the last one or two columns, which are added when such a run is
 // continued.
 constexpr size_t columns = 12, fewest_columns = 10;
-// The most bytes of the file, which are enough for some 40 million steps.
+// The largest file, in bytes. It has room for some 40 million steps.
 constexpr int64_t kMostMetrics = int64_t{4} << 30;
 
 // Prints numbers with fmt, whose shortest representation parses back to the same bits in every

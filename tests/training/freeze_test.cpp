@@ -118,8 +118,7 @@ TEST(Freeze, FreezingForAWhileHasEqualBitsOnEveryLayout) {
 }
 
 // Frozen masters keep their bits and all others change; parameters that were never trained have no
-// states. Proves {engine.freeze.states}, with
-// ThawingHasEqualBitsOnEveryLayout.
+// states. Proves {engine.freeze.states}, with ThawingHasEqualBitsOnEveryLayout.
 TEST(Freeze, FrozenParametersKeepTheirStates) {
   Point p;
   p.world = 1;

@@ -203,8 +203,8 @@ TEST(OneBit, SendsOneBitAnElement) {
         step_of(engine, s);
         steps.push_back(bytes_received(engine) - before);
       }
-      // The least that any all-reduce of bf16 gradients receives: a rank's part from all other
-      // ranks, and the other ranks' parts of the sum.
+      // The smallest number of bytes that any all-reduce of bf16 gradients receives: a rank's part
+      // from all other ranks, and the other ranks' parts of the sum.
       const double share = static_cast<double>(world - 1) / world;
       const double bf16 = 2 * share * 2 * (40000 + 999 + 60000);
       double all = 0;
