@@ -226,7 +226,7 @@ static const char* text_argument(PyObject* object, const char* name) {
              *nul = text ? memchr(text, 0, (size_t)size) : NULL;
   if (text && !nul) return text;
   if (text) {
-    refuse(PyUnicode_FromFormat("%s must have no NUL character, got %R", name, object));
+    refuse(PyUnicode_FromFormat("%s must not contain a NUL character, got %R", name, object));
   } else if (PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) {
     PyErr_Clear();
     refuse(PyUnicode_FromFormat("%s must be a text of Unicode characters, got %A", name, object));

@@ -68,8 +68,8 @@ void check_place(const CLI::App& command, const LaunchArgs& args) {
       !(args.include + args.exclude).empty())
     throw CLI::ValidationError("--num-nodes, --num-ranks", "exclude --include and --exclude");
   if (const std::string hint = made_hint(args.local.job.log_dir); !hint.empty())
-    throw CLI::ValidationError("--log-dir",
-                               fmt::format("'{}' cannot be made{}", args.local.job.log_dir, hint));
+    throw CLI::ValidationError(
+        "--log-dir", fmt::format("'{}' cannot be created{}", args.local.job.log_dir, hint));
   if (args.local.restarts.most == 0 && command.count("--min-ranks") > 0)
     throw CLI::ValidationError("--min-ranks", "works only with --restarts");
 }

@@ -99,7 +99,8 @@ ParamId DelegateEngine::add_param(const std::string& name, const std::vector<int
           dtype_name(dtype));
   std::vector<Dim> dims;
   for (int64_t d : shape) {
-    require(d >= 0, "parameter '{}' must have no negative dimension, got {}", TensorName(name), d);
+    require(d >= 0, "parameter '{}' must not have a negative dimension, got {}", TensorName(name),
+            d);
     dims.emplace_back(d);
   }
   int64_t numel = Shape(dims).numel(1);
@@ -338,10 +339,11 @@ StepResult DelegateEngine::step() {
   require_started();
   require_training("ds_step");
   if (!micros_.all_done()) {
-    raise(DS_ERROR_STATE,
-          "ds_step must follow {} micro-steps, {} are done; ds_engine_set of micro_steps changes "
-          "their number",
-          micros_.count(), micros_.done());
+    raise(
+        DS_ERROR_STATE,
+        "ds_step must follow {} micro-steps, but {} are done; ds_engine_set of micro_steps changes "
+        "their number",
+        micros_.count(), micros_.done());
   }
   require_released("ds_step");
   runtime_.guarded([&] { finish_calls(); });

@@ -49,12 +49,12 @@ void offload_optimizer_keys(KeyList& keys) {
       .words = kTiers;
   rows.put(nvme_path_key(section, &Z::optimizer_tier, &Z::param_tier,
                          "folder of the scratch files; required with nvme"));
-  rows.add(
-      "buffer_count", &Z::buffer_count,
-      "with states in files: the number of sub-groups for which host memory has slots, 16 bytes an "
-      "element (gradient, master, two moments). Loads before an update and saves after it use "
-      "these slots; gradients for which there is no slot are read back for the update",
-      positive);
+  rows.add("buffer_count", &Z::buffer_count,
+           "with states in files: the number of sub-groups for which host memory has slots, 16 "
+           "bytes per "
+           "element (gradient, master, two moments). Loads before an update and saves after it use "
+           "these slots; gradients for which there is no slot are read back for the update",
+           positive);
 }
 
 void offload_param_keys(KeyList& keys) {

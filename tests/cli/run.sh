@@ -39,7 +39,7 @@ code=0
 "$libds" train --config bars.json --data text.txt --steps 2 --quiet --dir barred > out 2> err || code=$?
 [ $code -eq 1 ] && [ "$(wc -l < err)" = 1 ] && grep -q 'run.bars: the held-out loss after step 2' err ||
   fail "exit code $code for a missed bar: $(cat err)"
-[ -s barred/report.html ] && grep -q 'bits a byte of the .* held-out bytes: model' out || fail "a missed bar leaves: $(cat out)"
+[ -s barred/report.html ] && grep -q 'bits per byte of the .* held-out bytes: model' out || fail "a missed bar leaves: $(cat out)"
 
 # ended WHAT CODE: waits for $pid, which must end with CODE.
 ended() {

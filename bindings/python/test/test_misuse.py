@@ -334,7 +334,7 @@ print(codes)""")
         engine = host_engine(8)
         for call in (lambda: engine.save(tempfile.mkdtemp() + "/a\0b"), lambda: libds.Graph("a\0b"), lambda: engine.read("w\0"),
                      lambda: libds.Comm("threads://a\0b", rank=0, size=1), lambda: libds.Plan("{}\0", linear_graph())):
-            with self.assertRaisesRegex(ValueError, "must have no NUL character"):
+            with self.assertRaisesRegex(ValueError, "must not contain a NUL character"):
                 call()
 
 

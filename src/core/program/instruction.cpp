@@ -341,7 +341,7 @@ std::vector<const InstrDef*> instruction_table() {
 }
 
 const InstrDef& add_instruction(InstrDef row) {
-  require(!find_instruction(row.name), "an instruction '{}' exists already", row.name);
+  require(!find_instruction(row.name), "an instruction '{}' is already registered", row.name);
   Table& t = table();
   std::lock_guard hold(t.lock);
   row.op = Op::added;

@@ -141,7 +141,7 @@ const OpDef* find_op(std::string_view name) {
 }
 
 const OpDef& add_op(OpDef row) {
-  require(!find_op(row.name), "an operation '{}' exists already", row.name);
+  require(!find_op(row.name), "an operation '{}' is already registered", row.name);
   require(row.infer && row.flops, "operation '{}' must say its results and its cost", row.name);
   Added& more = added();
   std::lock_guard hold(more.lock);
