@@ -168,8 +168,8 @@ int OpForm::most() const {
   return sum;
 }
 
-// Operands beyond the least number are assigned to optional and repeated definitions from left to
-// right.
+// Operands beyond the smallest number are assigned to optional and repeated definitions from left
+// to right.
 std::vector<const OperandDef*> OpForm::places(size_t count) const {
   std::vector<const OperandDef*> out;
   int more = static_cast<int>(count) - least();
