@@ -65,10 +65,11 @@ std::vector<std::pair<std::string, std::string>> communicator_forms() {
       {"shm://NAME", fmt::format("ranks are processes of one host, 1 to {}", kMostSharing)}};
   for (const auto& [name, description] : kPlugins)
     out.emplace_back(name, fmt::format("{}: {}", description, plugin_state(name)));
-  out.emplace_back("env", "what the variables of libds launch, torchrun, mpirun or srun say");
+  out.emplace_back(
+      "env", "the group that libds launch, torchrun, mpirun or srun describes in its variables");
   out.emplace_back("env:URL", "their rank and size, over URL");
   out.emplace_back("ccl, hccl, NAME",
-                   "any other transport: a plugin libds_NAME.so of yours, made with ds_plugin.h");
+                   "any other transport: your own plugin libds_NAME.so, built with ds_plugin.h");
   return out;
 }
 

@@ -190,7 +190,7 @@ CheckpointInfo Checkpoints::load(const std::string& folder, const std::string& t
       if (older.empty()) throw;
       if (runtime_.comm().rank() == 0) {
         log_line(LogLevel::warning,
-                 fmt::format("{}; checkpoint '{}' is skipped for the one before, '{}'",
+                 fmt::format("{}; checkpoint '{}' is skipped, and the previous one is used, '{}'",
                              error.what(), path, older));
       }
       path = older;

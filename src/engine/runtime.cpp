@@ -112,7 +112,7 @@ Collectives who_collects(const ZeroConfig& zero, Communicator& comm, int threads
     const std::string reason = why_not_linked(comm, device);
     if (reason.empty()) return {CollectivesOn::device, true};
     if (comm.rank() == 0)
-      log_line(LogLevel::warning, "collectives go through memory of the host, because " + reason);
+      log_line(LogLevel::warning, "collectives go through host memory, because " + reason);
   }
   return {wants_comm_thread(zero, comm, threads) ? CollectivesOn::thread : CollectivesOn::usual};
 }

@@ -73,8 +73,8 @@ void aio_keys(KeyList& keys) {
   rows.add("block_size", &AioConfig::block_size,
            "bytes of one request, a multiple of 512, at most 1 GiB",
            Limits{.low = 512, .high = 1 << 30});
-  rows.add("queue_depth", &AioConfig::queue_depth, "the most requests in flight at one time",
-           Limits{.low = 1, .high = 65536});
+  rows.add("queue_depth", &AioConfig::queue_depth,
+           "the largest number of requests in flight at one time", Limits{.low = 1, .high = 65536});
 }
 
 // In addition to tiers, checks shard groups: mics_shard_size and zero_hpz_partition_size both

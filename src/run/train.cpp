@@ -373,7 +373,7 @@ class Run {
           "text");
     }
     log_->note(fmt::format(
-        "ranks {}, threads a rank {}; memory a rank: device {}, host {}, nvme {}, overhead {}",
+        "ranks {}, threads per rank {}; memory per rank: device {}, host {}, nvme {}, overhead {}",
         comm_.size(), threads_of_rank(config_, comm_.local_size()), bytes_text(plan.device),
         bytes_text(plan.host), bytes_text(plan.nvme),
         bytes_text(engine_->runtime().overhead().total())));
@@ -455,7 +455,7 @@ class Run {
     if (!std::isnan(report.heldout_loss)) {
       const std::string seen = seen_heldout(report);
       std::string line =
-          fmt::format("held-out loss {:.4f} nats a {}token{}{}", report.heldout_loss,
+          fmt::format("held-out loss {:.4f} nats per {}token{}{}", report.heldout_loss,
                       use_ == TextUse::masked ? "masked " : "", seen.empty() ? "" : " of ", seen);
       if (!std::isnan(report.unigram_loss)) {
         line += fmt::format(
