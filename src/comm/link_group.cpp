@@ -319,8 +319,8 @@ void try_words(Communicator& comm, Device& device, DeviceQueue& queue, DeviceLin
       if (r == me || at == word(r, to(r), i)) return;
       raise(DS_ERROR_COMM,
             "{} '{}': the bytes that rank {} of {} sent to rank {} were altered in transit: their "
-            "devices or "
-            "the path between them are faulty, or {} takes a path that does not work here",
+            "devices or the path between them are faulty, or {} takes a path that does not work "
+            "here",
             kOperation, label, r, ranks, me, device.link_library());
     });
   };

@@ -51,9 +51,9 @@ void offload_optimizer_keys(KeyList& keys) {
                          "folder of the scratch files; required with nvme"));
   rows.add("buffer_count", &Z::buffer_count,
            "with states in files: the number of sub-groups for which host memory has slots, 16 "
-           "bytes per "
-           "element (gradient, master, two moments). Loads before an update and saves after it use "
-           "these slots; gradients for which there is no slot are read back for the update",
+           "bytes per element (gradient, master, two moments). Loads before an update and saves "
+           "after it use these slots; gradients for which there is no slot are read back for the "
+           "update",
            positive);
 }
 

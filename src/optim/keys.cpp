@@ -66,14 +66,14 @@ Key optimizer_type_key() {
       "`OneBitLamb`, `Muon` or `Callback`, any case. A parameter that the chosen type does not "
       "have is refused. With `Callback`, a function of the host updates each element "
       "(`ds_engine_options.update`). `Muon` makes the momentum of every matrix orthogonal and "
-      "leaves parameters of "
-      "fewer than two dimensions, and those with \"embed\" or \"lm_head\" in their name, to AdamW "
-      "([ADR 42](../adr/0042-muon-gathers-momentum.md)). `OneBitAdam` is Adam without bias "
-      "correction and with decoupled decay, and after `freeze_step` ranks average momenta, at one "
-      "bit per element, instead of gradients; it needs ZeRO stage 0 or 1. `OneBitLamb` does the "
-      "same with LAMB. `ZeroOneAdam` also leaves messages out: before `var_freeze_step` it updates "
-      "the variance more and more rarely; afterwards ranks step independently and synchronise at "
-      "intervals. It needs stage 0 ([deepspeed_compat.md](deepspeed_compat.md))",
+      "leaves parameters of fewer than two dimensions, and those with \"embed\" or \"lm_head\" in "
+      "their name, to AdamW ([ADR 42](../adr/0042-muon-gathers-momentum.md)). `OneBitAdam` is Adam "
+      "without bias correction and with decoupled decay, and after `freeze_step` ranks average "
+      "momenta, at one bit per element, instead of gradients; it needs ZeRO stage 0 or 1. "
+      "`OneBitLamb` does the same with LAMB. `ZeroOneAdam` also leaves messages out: before "
+      "`var_freeze_step` it updates the variance more and more rarely; afterwards ranks step "
+      "independently and synchronise at intervals. It needs stage 0 "
+      "([deepspeed_compat.md](deepspeed_compat.md))",
       {},
       type_names()};
 }

@@ -51,8 +51,8 @@ void zero_keys(KeyList& keys) {
            Limits{.low = 0, .high = 3});
   rows.add("reduce_bucket_size", &Z::reduce_bucket_size,
            "the largest number of elements of a bucket with more than one parameter. Without the "
-           "key it is "
-           "16777216 in delegate mode, where gradients of a bucket wait until all have come",
+           "key it is 16777216 in delegate mode, where gradients of a bucket wait until all have "
+           "come",
            positive_elements);
   rows.add("stage3_prefetch_bucket_size", &Z::prefetch_bucket_size,
            "the largest number of elements that are gathered ahead of their use (also "
@@ -61,9 +61,8 @@ void zero_keys(KeyList& keys) {
       .also("prefetch_bucket_size");
   rows.add("stage3_max_live_parameters", &Z::max_live_parameters,
            "the largest number of elements that are gathered at one time (also "
-           "`max_live_parameters`). The "
-           "limit is soft: an operation may read more, and a delegate host may lease more at once; "
-           "then nothing else is kept or prefetched",
+           "`max_live_parameters`). The limit is soft: an operation may read more, and a delegate "
+           "host may lease more at once; then nothing else is kept or prefetched",
            elements)
       .also("max_live_parameters");
   rows.add("stage3_max_reuse_distance", &Z::max_reuse_distance,
@@ -78,8 +77,7 @@ void zero_keys(KeyList& keys) {
       .also("param_persistence_threshold");
   rows.add("stage3_model_persistence_threshold", &Z::model_persistence_threshold,
            "the largest number of elements that all parameters which always stay gathered may have "
-           "together "
-           "(also `model_persistence_threshold`)",
+           "together (also `model_persistence_threshold`)",
            not_negative)
       .also("model_persistence_threshold")
       .shown("2^63-1");

@@ -58,8 +58,8 @@ void memory_keys(KeyList& keys) {
   rows.bytes(
       "device", &MemoryBudget::device,
       "the largest number of bytes per rank that a plan may need on the device. A larger plan is "
-      "refused before "
-      "anything is allocated; `libds plan` says by how much it is too large and what would help");
+      "refused before anything is allocated; `libds plan` says by how much it is too large and "
+      "what would help");
   rows.bytes("host", &MemoryBudget::host, "the same limit for host memory");
   rows.bytes("nvme", &MemoryBudget::nvme, "the same limit for files");
 }

@@ -108,8 +108,7 @@ TEST(Config, OptimizersAcceptOnlyTheirOwnParameters) {
             "optimizer.states: \"f16\" is unknown; supported: f32, bf16, u8"},
            {R"({"rounding": "stochastic"})",
             "optimizer.rounding: \"stochastic\" needs masters or states in fewer bits than f32, "
-            "but "
-            "optimizer.states is \"f32\""},
+            "but optimizer.states is \"f32\""},
            {R"({"type": "Lion", "states": "u8"})",
             "optimizer.states: \"u8\" is for Adam and AdamW, but optimizer.type is \"Lion\""},
            {R"({"type": "Muon", "params": {"momentum": 1.5}})",

@@ -289,8 +289,7 @@ TEST(Config, AutoHasTheValuesOfTheTrainer) {
   EXPECT_EQ(
       refusal_with("\"optimizer\": {\"type\": \"SGD\", \"params\": {\"momentum\": \"auto\"}}"),
       "optimizer.params.momentum: Hugging Face's integration does not fill in a value for \"auto\" "
-      "here; "
-      "give one");
+      "here; give one");
   EXPECT_NE(refusal_with("\"steps_per_print\": \"auto\""), "");
 }
 
