@@ -54,7 +54,8 @@ struct Side {
   int64_t blocks = 1;
 };
 
-// Collectives on memory of a device whose queue runs host code, through staging memory on the host.
+// Collectives on the memory of a device whose queue runs host code. They go through staging memory
+// on the host.
 class StagedGroup final : public Group {
  public:
   StagedGroup(Communicator& comm, Device& device, int64_t staging)

@@ -11,7 +11,7 @@
 // its bucket is complete and the reduce fragment runs, from the last bucket down as in the recorded
 // step (delegate_fragments.cpp).
 //
-// Invariants. Host code touches memory of the device only if the device shares it with the host;
+// Invariants. Host code accesses device memory only if the device shares it with the host;
 // otherwise a view is a copy, and the engine copies gradients in. A place for a gradient belongs to
 // the host from grad_view() to grad_ready(). The host acts only where a run has stopped: everything
 // that its instruction waits for has ended, and nothing after it has begun. A bucket is never
@@ -216,7 +216,7 @@ DelegateEngine::Seen DelegateEngine::view(ParamId param, const StreamRef& stream
     view.data = runtime_.memory().address(*buffer) + begin;
     return {view, runtime_.memory().hold(view.data), stream != nullptr};
   }
-  // Host code cannot read memory of the device: the first view of a lease makes a copy.
+  // Host code cannot read device memory, so the first view of a lease makes a copy.
   std::shared_ptr<Arena>& copy = leases_.params[param].copy;
   if (!copy) {
     copy = runtime_.host_bytes(view.bytes());

@@ -219,7 +219,7 @@ TEST(SlicedParams, AWrongSliceIsRefused) {
     Engine engine(config_of(w, ""), graph_of(comm.rank(), 3), comm, options);
     EXPECT_EQ(message_of([&] { engine.store().read_tensor(ParamId(0), "master"); },
                          DS_ERROR_INVALID_ARGUMENT),
-              "parameter 'a' has 432 elements, its slices have 288");
+              "parameter 'a' has 432 elements, but its slices have 288");
   });
 }
 

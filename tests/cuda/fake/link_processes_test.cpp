@@ -51,7 +51,7 @@ TEST_F(FakeLinksDeathTest, LinkedProcessesHaveTheBitsOfStagedThreads) {
     testing::internal::CaptureStderr();
     const std::vector<RankReport> linked = train_processes(q, 1);
     const std::string silent = testing::internal::GetCapturedStderr();
-    EXPECT_EQ(silent.find("memory of the host"), std::string::npos) << silent;
+    EXPECT_EQ(silent.find("host memory"), std::string::npos) << silent;
     q.device = "cuda:0";
     testing::internal::CaptureStderr();
     const std::vector<RankReport> staged = train_processes(q, 1);
