@@ -1,4 +1,4 @@
-// Only the size of the output is wanted, so each block of output overwrites the one before.
+// Only the size of the output is wanted, so each block of output overwrites the previous one.
 #include "data/gzip.h"
 
 #include <algorithm>

@@ -88,7 +88,7 @@ void EngineMemory::grow(const MemoryPlan& plan) {
 
 void EngineMemory::resize_transient(const MemoryPlan& plan) {
   for (int tier = 0; tier < 2; ++tier) {
-    // The old arena is freed first, because both together may not fit.
+    // The old arena is freed first, because both together might not fit.
     arenas_[tier][1] = make(tier, 0);
     arenas_[tier][1] = make(tier, plan.tiers[tier].transient);
   }

@@ -51,7 +51,7 @@ namespace ds {
 namespace {
 
 // Returns the configuration with smaller buckets, unless it says how large they are. The gradients
-// of a bucket wait in memory of their own until all of them have come, so a bucket of the usual
+// of a bucket wait in memory of their own until all of them have arrived, so a bucket of the usual
 // size would hold the gradients of most models twice.
 Config with_host_buckets(Config config) {
   constexpr int64_t kMost = int64_t{1} << 24;

@@ -5,7 +5,7 @@
 // Invariant. After the constructor the file has a header and the rows up to step keep_until, each
 // once and in order, and nothing else.
 // Algorithm. Good rows are copied to a new text. If the file begins with exactly that text, the
-// file is only truncated, which works even on a full disk. Otherwise the text is written anew; a
+// file is only truncated, which works even on a full disk. Otherwise the text is written again; a
 // damaged file is first renamed.
 #include "monitor/metrics.h"
 

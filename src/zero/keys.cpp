@@ -52,7 +52,7 @@ void zero_keys(KeyList& keys) {
   rows.add("reduce_bucket_size", &Z::reduce_bucket_size,
            "the largest number of elements of a bucket with more than one parameter. Without the "
            "key it is 16777216 in delegate mode, where gradients of a bucket wait until all have "
-           "come",
+           "arrived",
            positive_elements);
   rows.add("stage3_prefetch_bucket_size", &Z::prefetch_bucket_size,
            "the largest number of elements that are gathered ahead of their use (also "
