@@ -327,8 +327,8 @@ class Writer {
     std::string name = path_ + "/" + std::string(kManifestName), text = manifest_.print();
     if (auto bytes = static_cast<int64_t>(text.size()); bytes > kMostManifest) {
       raise(DS_ERROR_INVALID_ARGUMENT,
-            "{}: at most {} bytes can be read, this would have {} ({} of them the client's state, "
-            "for {} pieces of {} tensors)",
+            "{}: at most {} bytes can be read, but this would have {} ({} of them the client's "
+            "state, for {} pieces of {} tensors)",
             name, kMostManifest, bytes, manifest_.info.client.dump().size(),
             manifest_.pieces.size(), manifest_.tensors.size());
     }

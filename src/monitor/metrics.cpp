@@ -171,7 +171,7 @@ void set_aside(const std::string& path, const std::string& reason) {
   std::string name = path + ".damaged";
   for (int i = 2; name_exists(name); ++i) name = fmt::format("{}.damaged-{}", path, i);
   if (std::rename(path.c_str(), name.c_str()) != 0) {
-    raise(DS_ERROR_IO, "{}: rename to '{}': {}", path, name,
+    raise(DS_ERROR_IO, "{}: cannot be renamed to '{}': {}", path, name,
           std::generic_category().message(errno));
   }
   log_line(LogLevel::warning,

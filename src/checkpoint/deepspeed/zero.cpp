@@ -353,7 +353,7 @@ class ZeroSource : public DeepSpeedSource {
     const auto& lists = pickle.elements(need(module, module.root(), "param_shapes"));
     std::vector<std::vector<ParamId>> groups;
     if (lists.size() > kMostGroups) {
-      raise(DS_ERROR_UNSUPPORTED, "{}: has {} groups of parameters, at most {} are read",
+      raise(DS_ERROR_UNSUPPORTED, "{}: has {} groups of parameters, but at most {} are read",
             module.path(), lists.size(), kMostGroups);
     }
     set_kinds(state_names(lists.size()));
