@@ -1,5 +1,5 @@
-// Compares the order of samples in runs that are resumed with other batch sizes with the formula of
-// docs/reference/data.md. Also tests held-out losses on any layout, and padding rows.
+// Checks that runs that are resumed with other batch sizes use samples in the order of the formula
+// in docs/reference/data.md. Also tests held-out losses on any layout, and padding rows.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
