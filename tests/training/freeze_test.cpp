@@ -448,7 +448,6 @@ TEST(Freeze, ALoadWarnsOfDroppedStates) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
-// Thawing one by one needs no more memory than thawing at once.
 TEST(Freeze, ThawingOneByOneNeedsNoMoreMemory) {
   auto comm = create_communicator("self", {});
   Point p{.world = 1, .bucket_size = 600};
