@@ -197,8 +197,8 @@ class Engine {
     ready_.assign(waiting_, false);
   }
 
-  /// Hands over the gradients that have come, from the last parameter to the first on all ranks. An
-  /// early one waits, because the order in which autograd finds them may differ between ranks.
+  /// Hands over the gradients that have arrived, from the last parameter to the first on all ranks.
+  /// An early one waits, because the order in which autograd finds them may differ between ranks.
   void ready(std::size_t index) {
     if (index >= waiting_)
       throw Error(DS_ERROR_STATE, "parameter '" + parameters_[index].first +

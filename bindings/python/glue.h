@@ -84,7 +84,7 @@ static int in_main_interpreter(void) {
   if (PyInterpreterState_GetID(PyInterpreterState_Get()) == 0) return 1;
   PyErr_SetString(
       PyExc_ImportError,
-      "libds works in the main interpreter alone: import it there, or use processes in place of "
+      "libds works only in the main interpreter: import it there, or use processes instead of "
       "subinterpreters");
   return 0;
 }
@@ -226,7 +226,7 @@ static const char* text_argument(PyObject* object, const char* name) {
              *nul = text ? memchr(text, 0, (size_t)size) : NULL;
   if (text && !nul) return text;
   if (text) {
-    refuse(PyUnicode_FromFormat("%s must have no NUL character, got %R", name, object));
+    refuse(PyUnicode_FromFormat("%s must not contain a NUL character, got %R", name, object));
   } else if (PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) {
     PyErr_Clear();
     refuse(PyUnicode_FromFormat("%s must be a text of Unicode characters, got %A", name, object));
@@ -341,7 +341,7 @@ static ds_tensor* tensor_of_buffer(PyObject* object, int writable, ds_dtype dtyp
     held->managed.deleter = release_buffer;
     if (!whole)
       PyErr_SetString(PyExc_ValueError,
-                      "the strides of the array are no multiples of its element size");
+                      "the strides of the array are not multiples of its element size");
     else
       raised(ds_tensor_from_dlpack(NULL, &held->managed, NULL, &out));
   }
@@ -436,7 +436,7 @@ static ds_tensor* tensor_of_dlpack(PyObject* object) {
              !PyCapsule_IsValid(capsule, "dltensor")) {
     const char* name = PyCapsule_GetName(capsule);
     PyErr_Format(PyExc_ValueError,
-                 "a capsule of DLPack that nobody has taken is needed, got one named '%s'",
+                 "a DLPack capsule that has not been consumed is needed, got one named '%s'",
                  name ? name : "");
   } else if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
     DLManagedTensorVersioned* managed = PyCapsule_GetPointer(capsule, "dltensor_versioned");

@@ -52,7 +52,7 @@ ProcessMark this_process() noexcept {
 }
 
 void refuse_inherited(const Handle& handle, std::string_view argument) {
-  raise(DS_ERROR_STATE, "{} was made by process {} and is used by process {} after a fork",
+  raise(DS_ERROR_STATE, "{} was created by process {} and is used by process {} after a fork",
         argument, handle.maker.number, this_process().number);
 }
 
@@ -159,8 +159,9 @@ void check_options(const void* options, size_t given, size_t size, const char* a
   const auto* bytes = static_cast<const unsigned char*>(options);
   for (size_t i = size; i < given; ++i) {
     if (bytes[i] != 0) {
-      raise(DS_ERROR_UNSUPPORTED, "{} sets byte {} of a newer struct, this version knows {} bytes",
-            argument, i, size);
+      raise(DS_ERROR_UNSUPPORTED,
+            "{} sets byte {} of a newer struct, but this version knows only {} bytes", argument, i,
+            size);
     }
   }
 }

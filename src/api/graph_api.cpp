@@ -109,8 +109,8 @@ std::vector<ValueId> need_operands(const Graph& graph, std::string_view op, cons
 // Throws if the graph is differentiated, because a new node would have no backward part.
 void need_forward(const Graph& graph, const char* call) {
   if (!graph.backward_begin.exists()) return;
-  raise(DS_ERROR_STATE, "{} must come before ds_graph_grad: graph '{}' is differentiated", call,
-        graph.name);
+  raise(DS_ERROR_STATE, "{} must come before ds_graph_grad: graph '{}' is already differentiated",
+        call, graph.name);
 }
 
 }  // namespace

@@ -37,8 +37,8 @@ struct ds_work : ds::Handle {
   std::shared_ptr<ds::Work> work;
 };
 
-// A tensor in memory of the host or of a device. `owner` keeps `data` alive; it is empty if the
-// caller has lent the memory.
+// A tensor in host or device memory. `owner` keeps `data` alive; it is empty if the caller has lent
+// the memory.
 struct ds_tensor : ds::Handle {
   ds_dtype dtype = DS_DTYPE_NONE;
   // Dimensions and strides, both in elements.

@@ -106,8 +106,7 @@ ds_status ds_run_train(ds_comm* comm, const char* config, const char* resume, in
     ds::RunReport report = ds::train(document, *ranks, options);
     // The folder is empty if the flag was set before the run had created it.
     if (report.folder.empty()) {
-      ds::raise(DS_ERROR_STATE,
-                "the stop flag asked to stop before the run began: nothing was made");
+      ds::raise(DS_ERROR_STATE, "the stop flag was set before the run began: nothing was created");
     }
     if (report.end == ds::RunEnd::callback || report.end == ds::RunEnd::stopped) {
       const char* who = report.end == ds::RunEnd::callback ? "a callback" : "the stop flag";

@@ -235,7 +235,7 @@ std::string shape_text(const ds_tensor& tensor) {
 void need_writable(const ds_tensor& tensor) {
   if (tensor.numel == 0) return;
   require(!tensor.readonly,
-          "to must be writable, got a tensor that its library allows reading only");
+          "to must be writable, got a tensor that its library marks as read-only");
   for (size_t i = 0; i < tensor.dims.size(); ++i) {
     require(tensor.dims[i] <= 1 || tensor.strides[i] != 0,
             "to must have a place for each element, got stride 0 for {} elements of dimension {}",
@@ -408,7 +408,7 @@ ds_status ds_tensor_to_dlpack(ds_tensor* tensor, struct DLManagedTensor** out,
     const ds_tensor& t = ds::need(tensor, "tensor");
     if (out) {
       ds::require(!t.readonly,
-                  "tensor is read-only, which only out_versioned can say: ask for that form");
+                  "tensor is read-only, which only out_versioned can express: pass out_versioned");
       *out = &ds::make_export<DLManagedTensor>(t).release()->managed;
       return;
     }

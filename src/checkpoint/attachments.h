@@ -15,7 +15,7 @@ ManifestRankFile write_attached_file(const Attachments& attached, const std::str
                                      size_t rank);
 
 // Returns the attachment `name` of `rank` from the checkpoint in the folder `path`, whose hashes a
-// load has compared. Throws DS_ERROR_NOT_FOUND if the checkpoint has none such.
+// load has compared. Throws DS_ERROR_NOT_FOUND if there is no such attachment.
 Attachment read_attachment(const Manifest& manifest, const std::string& path, size_t rank,
                            const std::string& name);
 // Checks the file of `rank` against its hash and returns all attachments in it.

@@ -25,7 +25,7 @@ inline constexpr size_t kMostAttachments = 4096;
 // The attachments of one rank, by name.
 using Attachments = std::map<std::string, Attachment>;
 
-// The data of a checkpoint besides its tensors.
+// The data of a checkpoint other than its tensors.
 struct CheckpointInfo {
   // Number of steps that the run has completed.
   int64_t step = 0;

@@ -73,7 +73,7 @@ class ConvertedState : public StateAccess {
     source_.read(static_cast<size_t>(kind), place.param, begin - place.begin, count, out);
   }
   void write_state(StateKind, BucketId, int64_t, int64_t, const float*) override {
-    raise(DS_ERROR_INTERNAL, "files that are converted are read only");
+    raise(DS_ERROR_INTERNAL, "files that are converted are read-only");
   }
 
  private:

@@ -186,7 +186,7 @@ void remove_older_checkpoints(const std::string& folder, const Keep& keep) {
     all = list_checkpoints(folder);
   } catch (const std::exception& error) {
     // The save that called this function was already committed, so it must not fail now.
-    log_line(LogLevel::warning, fmt::format("old checkpoints stay: {}", error.what()));
+    log_line(LogLevel::warning, fmt::format("old checkpoints are kept: {}", error.what()));
   }
   std::string spared = std::filesystem::path(keep.also).filename();
   auto old = static_cast<int64_t>(all.size()) - keep.newest;

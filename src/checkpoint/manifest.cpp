@@ -238,14 +238,15 @@ void check_hash(const Json& document, const std::string& source) {
   members.pop_back();
   std::string found = hash_hex(Json(std::move(members)).dump());
   if (recorded != found)
-    raise(DS_ERROR_CORRUPT, "{}: hash says {}, the content has {}", source, recorded, found);
+    raise(DS_ERROR_CORRUPT, "{}: the member hash is {}, but the content has hash {}", source,
+          recorded, found);
 }
 
 Manifest parse_checked(const Json& document, const std::string& source) {
   int64_t schema = document.at("libds_checkpoint").integer();
   if (schema != kManifestSchema) {
-    raise(DS_ERROR_UNSUPPORTED, "{}: checkpoint schema is {}, this build reads {}", source, schema,
-          kManifestSchema);
+    raise(DS_ERROR_UNSUPPORTED, "{}: the checkpoint has schema {}, but this build reads schema {}",
+          source, schema, kManifestSchema);
   }
   check_hash(document, source);
   Manifest m;

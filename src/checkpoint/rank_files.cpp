@@ -21,7 +21,7 @@ void check_rank_file(const ManifestRankFile& listed, const std::string& path, bo
     raise(DS_ERROR_CORRUPT, "'{}' does not exist, but {} names it", path, kManifestName);
   File file(path, File::Mode::read);
   if (file.size() != listed.bytes)
-    raise(DS_ERROR_CORRUPT, "'{}' has {} bytes, {} says {}", path, file.size(), kManifestName,
+    raise(DS_ERROR_CORRUPT, "'{}' has {} bytes, but {} says {}", path, file.size(), kManifestName,
           listed.bytes);
   if (!whole) return;
   Hash128 hash;
@@ -33,7 +33,7 @@ void check_rank_file(const ManifestRankFile& listed, const std::string& path, bo
     at += static_cast<int64_t>(count);
   }
   if (hash.hex() != listed.hash)
-    raise(DS_ERROR_CORRUPT, "'{}' has hash {}, {} says {}", path, hash.hex(), kManifestName,
+    raise(DS_ERROR_CORRUPT, "'{}' has hash {}, but {} says {}", path, hash.hex(), kManifestName,
           listed.hash);
 }
 

@@ -218,7 +218,7 @@ class Reader {
     bool masters =
         state_.state_kinds().size() == 1 && state_.state_kinds()[0] == manifest().kinds.at(0);
     if (!masters && state_.state_kinds() != manifest().kinds) {
-      raise(DS_ERROR_CONFIG, "the optimizer has states {}, checkpoint '{}' has {}",
+      raise(DS_ERROR_CONFIG, "the optimizer has states {}, but checkpoint '{}' has {}",
             fmt::join(state_.state_kinds(), ", "), path_, fmt::join(manifest().kinds, ", "));
     }
     std::map<std::string, const ManifestTensor*> saved;
@@ -232,7 +232,8 @@ class Reader {
       }
       Shape mine = shape(state_.param_shapes()[p]), theirs = shape(it->second->shape);
       if (!(mine == theirs)) {
-        raise(DS_ERROR_CONFIG, "parameter '{}' has shape {} in the model, {} in checkpoint '{}'",
+        raise(DS_ERROR_CONFIG,
+              "parameter '{}' has shape {} in the model, but {} in checkpoint '{}'",
               TensorName(name), mine.text(), theirs.text(), path_);
       }
       saved.erase(it);

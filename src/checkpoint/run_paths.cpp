@@ -31,7 +31,7 @@ std::string run_tokenizer(const std::string& folder, const std::string& name) {
   if (name != "bytes" && name_exists(copy)) return copy;
   if (name == kLearnTokenizer) {
     raise(DS_ERROR_NOT_FOUND,
-          "'{}' does not exist: the run learned its vocabulary and kept it only there", copy);
+          "'{}' does not exist: the run learned its vocabulary and saved it only there", copy);
   }
   return name;
 }

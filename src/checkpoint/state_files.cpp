@@ -31,7 +31,7 @@ SafetensorHeader read_state_header(const Manifest& manifest, const std::string& 
   File file(name, File::Mode::read);
   SafetensorHeader header = read_safetensors_header(name);
   if (header.entries.size() != manifest.tensors.size()) {
-    raise(DS_ERROR_CORRUPT, "'{}' holds {} tensors, {} says {}", name, header.entries.size(),
+    raise(DS_ERROR_CORRUPT, "'{}' holds {} tensors, but {} says {}", name, header.entries.size(),
           kManifestName, manifest.tensors.size());
   }
   // The header ends where the first tensor begins.
@@ -40,7 +40,7 @@ SafetensorHeader read_state_header(const Manifest& manifest, const std::string& 
   std::string bytes(static_cast<size_t>(begin), '\0');
   file.read(bytes.data(), bytes.size(), 0);
   if (hash_hex(bytes) != listed.header) {
-    raise(DS_ERROR_CORRUPT, "the header of '{}' has hash {}, {} says {}", name, hash_hex(bytes),
+    raise(DS_ERROR_CORRUPT, "the header of '{}' has hash {}, but {} says {}", name, hash_hex(bytes),
           kManifestName, listed.header);
   }
   for (const ManifestTensor& t : manifest.tensors) {
@@ -67,7 +67,8 @@ void check_state_file(const Manifest& manifest, const std::string& path, size_t 
     raise(DS_ERROR_CORRUPT, "'{}' does not exist, but {} names it", name, kManifestName);
   int64_t size = File(name, File::Mode::read).size();
   if (size == listed.bytes) return;
-  raise(DS_ERROR_CORRUPT, "'{}' has {} bytes, {} says {}", name, size, kManifestName, listed.bytes);
+  raise(DS_ERROR_CORRUPT, "'{}' has {} bytes, but {} says {}", name, size, kManifestName,
+        listed.bytes);
 }
 
 StateFiles::StateFiles(const std::string& path) : path_(path), manifest_(read_manifest(path)) {}
@@ -166,7 +167,7 @@ void StateFiles::refuse(const Piece& piece, const std::string& found) const {
   int64_t last = piece.begin + (piece.rows - 1) * piece.stride + piece.count - 1;
   std::string rows =
       piece.rows == 1 ? "" : fmt::format(" ({} rows of {})", piece.rows, piece.count);
-  raise(DS_ERROR_CORRUPT, "tensor '{}' in '{}': elements {} to {}{} have hash {}, {} says {}",
+  raise(DS_ERROR_CORRUPT, "tensor '{}' in '{}': elements {} to {}{} have hash {}, but {} says {}",
         TensorName(manifest_.tensors[static_cast<size_t>(piece.tensor)].name),
         file_path(static_cast<size_t>(piece.kind)), piece.begin, last, rows, found, kManifestName,
         std::string_view(piece.hash.data(), piece.hash.size()));

@@ -27,7 +27,7 @@ class StateSource {
 
   // The form of the files: "deepspeed", "universal" or "libds".
   std::string form;
-  // The data besides tensors. `info.path` is the folder that was read.
+  // The data other than tensors. `info.path` is the folder that was read.
   CheckpointInfo info;
   // The kinds of state; "master" comes first.
   std::vector<std::string> kinds;

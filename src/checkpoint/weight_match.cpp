@@ -212,7 +212,7 @@ class Matcher {
     std::string path = match_.folder.file_path(source.file);
     const std::vector<int64_t>& wanted = shapes_[source.param];
     if (stored.shape != wanted) {
-      raise(DS_ERROR_CONFIG, "{}: tensor '{}' has shape {}, the model's parameter {}",
+      raise(DS_ERROR_CONFIG, "{}: tensor '{}' has shape {}, but the model's parameter has {}",
             KeyName(path), TensorName(stored.name), text(stored.shape), text(wanted));
     }
     if (stored.dtype == DS_DTYPE_F32 || stored.dtype == DS_DTYPE_F16 ||

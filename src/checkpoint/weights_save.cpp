@@ -48,7 +48,7 @@ namespace {
 // Number of elements that are written at a time.
 constexpr size_t kWriteBlock = 1 << 18;
 
-// Files besides the weights that make a folder loadable. All of them are small.
+// The files that make a folder loadable, other than the weights. All of them are small.
 constexpr std::array<std::string_view, 10> side_files{
     "config.json",       "generation_config.json",
     "tokenizer.json",    "tokenizer_config.json",

@@ -14,7 +14,7 @@
 
 namespace ds {
 
-// The contents of a weights file besides the trained parameters, and how the tensors are divided
+// The contents of a weights file other than the trained parameters, and how the tensors are divided
 // into files. Used only if the files do not follow those of another folder.
 struct WeightExtras {
   // Names, types and shapes of the buffers, which are stored before the parameters.

@@ -239,7 +239,7 @@ class Writer {
     name_ = checkpoint_name(manifest_.info.step, last + 1, manifest_.info.tag);
     path_ = folder_ + "/" + name_;
     if (!make_folder(path_))
-      raise(DS_ERROR_IO, "{}: another process is making this checkpoint", path_);
+      raise(DS_ERROR_IO, "{}: another process is writing this checkpoint", path_);
     made_ = true;
     for (size_t k = 0; k < manifest_.kinds.size(); ++k) {
       File file(file_path(k), File::Mode::create);
@@ -327,8 +327,8 @@ class Writer {
     std::string name = path_ + "/" + std::string(kManifestName), text = manifest_.print();
     if (auto bytes = static_cast<int64_t>(text.size()); bytes > kMostManifest) {
       raise(DS_ERROR_INVALID_ARGUMENT,
-            "{}: at most {} bytes can be read, this would have {} ({} of them the client's state, "
-            "for {} pieces of {} tensors)",
+            "{}: at most {} bytes can be read, but this would have {} ({} of them the client's "
+            "state, for {} pieces of {} tensors)",
             name, kMostManifest, bytes, manifest_.info.client.dump().size(),
             manifest_.pieces.size(), manifest_.tensors.size());
     }
@@ -369,7 +369,7 @@ class CopiedOwnStates final : public OwnStateAccess {
   void forget() override { refuse(); }
 
  private:
-  static void refuse() { raise(DS_ERROR_INTERNAL, "a copy that is saved is read only"); }
+  static void refuse() { raise(DS_ERROR_INTERNAL, "a copy that is saved is read-only"); }
   std::vector<OwnState> states_;
   std::vector<std::vector<float>> values_;
 };
@@ -412,7 +412,7 @@ class CopiedState : public StateAccess {
     std::copy_n(values.data() + (begin - first_[bucket]), count, out);
   }
   void write_state(StateKind, BucketId, int64_t, int64_t, const float*) override {
-    raise(DS_ERROR_INTERNAL, "a copy that is saved is read only");
+    raise(DS_ERROR_INTERNAL, "a copy that is saved is read-only");
   }
   OwnStateAccess* own() override { return own_ ? &*own_ : nullptr; }
 

@@ -53,7 +53,7 @@ void add_convert(CLI::App& app, int& code) {
                       "with fp32: model folder that gives names, types and tokenizer");
   command
       ->add_option("--file-bytes", args->file_bytes,
-                   "with fp32: the most bytes of a file of several tensors (default 5000000000)")
+                   "with fp32: the largest file of several tensors, in bytes (default 5000000000)")
       ->check(CLI::PositiveNumber);
   command->add_flag("--step-tensor", args->step_tensor,
                     "with universal: for torch's optimizers, which count steps in a tensor");

@@ -106,7 +106,7 @@ void add_generate(CLI::App& app, int&) {
       ->add_option("--dtype", args->dtype,
                    "f32, bf16 or f16; else a run's own, f32 for a model folder")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
-  command->add_option("--threads", args->threads, "Compute threads a rank; 0: cores / ranks")
+  command->add_option("--threads", args->threads, "Compute threads of a rank; 0: cores / ranks")
       ->check(integer_range(0, 1024));
   command->add_option("--stage", args->stage, "ZeRO stage: 3 shards the parameters over the ranks")
       ->default_str("a run's own")

@@ -68,8 +68,8 @@ void check_place(const CLI::App& command, const LaunchArgs& args) {
       !(args.include + args.exclude).empty())
     throw CLI::ValidationError("--num-nodes, --num-ranks", "exclude --include and --exclude");
   if (const std::string hint = made_hint(args.local.job.log_dir); !hint.empty())
-    throw CLI::ValidationError("--log-dir",
-                               fmt::format("'{}' cannot be made{}", args.local.job.log_dir, hint));
+    throw CLI::ValidationError(
+        "--log-dir", fmt::format("'{}' cannot be created{}", args.local.job.log_dir, hint));
   if (args.local.restarts.most == 0 && command.count("--min-ranks") > 0)
     throw CLI::ValidationError("--min-ranks", "works only with --restarts");
 }
@@ -182,13 +182,14 @@ void add_launch(CLI::App& app, int& code) {
   command->add_option("-H,--hostfile", args->hostfile,
                       "File of lines HOST slots=N: a rank per slot");
   command->add_option("-i,--include", args->include, "Only these: HOST[:SLOT,...][@HOST...]");
-  command->add_option("-e,--exclude", args->exclude, "All but these, likewise");
+  command->add_option("-e,--exclude", args->exclude, "All except these, in the same form");
   number("--num-nodes,--num_nodes", args->host_count, "Only the first hosts", 1, 4096);
   number("--num-ranks,--num_gpus,--num_accelerators", args->ranks_per_host,
          "Ranks of each host, instead of its slots", 1, 4096);
   command->add_option("--launcher", args->starter,
-                      "What reaches the hosts: mpirun (over ssh), srun, or ssh alone");
-  command->add_option("--launcher-args,--launcher_args", args->starter_args, "More options for it");
+                      "The launcher that reaches the hosts: mpirun (over ssh), srun, or ssh alone");
+  command->add_option("--launcher-args,--launcher_args", args->starter_args,
+                      "More options for the launcher");
   number("--ssh-port,--ssh_port", args->ssh_port, "Port of ssh on the hosts", 1, 65535);
   command->add_flag("--no-ssh-check,--no_ssh_check", args->no_ssh_check,
                     "Do not log in to each host first");

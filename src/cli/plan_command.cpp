@@ -41,7 +41,7 @@ PlanHandle make_plan(const std::string& config, int32_t rank, int32_t ranks) {
 void write_to(const std::string& path, const std::string& text) {
   if (path == "-") return write_out(text);
   if (const std::string hint = made_hint(path); !hint.empty())
-    throw Failure(fmt::format("'{}' cannot be made{}", path, hint));
+    throw Failure(fmt::format("'{}' cannot be created{}", path, hint));
   std::FILE* file = std::fopen(path.c_str(), "we");
   // fclose() writes buffered data, so its result must be checked as well.
   bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();

@@ -67,8 +67,8 @@ bool CommThread::forked() const { return getpid() != process_; }
 
 std::shared_ptr<Work> CommThread::start(const void* owner, std::function<void()> make) {
   if (forked()) {
-    raise(DS_ERROR_STATE, "the communicator was made by process {}, not by its child {}", process_,
-          getpid());
+    raise(DS_ERROR_STATE, "the communicator was created by process {}, not by its child {}",
+          process_, getpid());
   }
   auto work = std::make_shared<Work>();
   std::lock_guard lock(mutex_);

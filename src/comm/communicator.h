@@ -129,25 +129,25 @@ class Communicator {
   // Gathers `bytes` from every rank: rank r's `in` lands at out + r * bytes, so out holds size() *
   // bytes. `in` may point to this rank's place in out.
   void all_gather(const void* in, void* out, size_t bytes, std::string_view label);
-  // As all_gather, with bytes[r] from rank r; the blocks follow each other in out.
+  // Like all_gather, with bytes[r] from rank r; the blocks follow each other in out.
   void all_gather_v(const void* in, void* out, std::span<const size_t> bytes,
                     std::string_view label);
   // Reduces size() * count elements over the ranks: out receives the `count` elements that begin at
   // element rank() * count of in.
   void reduce_scatter(const void* in, void* out, size_t count, DType wire, std::string_view label,
                       ReduceOp op = ReduceOp::sum);
-  // As reduce_scatter, with counts[r] elements for rank r; the blocks follow each other in `in`.
+  // Like reduce_scatter, with counts[r] elements for rank r; the blocks follow each other in `in`.
   void reduce_scatter_v(const void* in, void* out, std::span<const size_t> counts, DType wire,
                         std::string_view label, ReduceOp op = ReduceOp::sum);
   // Reduces `count` elements over the ranks; every rank receives all results.
   void all_reduce(const void* in, void* out, size_t count, DType wire, std::string_view label,
                   ReduceOp op = ReduceOp::sum);
-  // As all_reduce, but only the root receives the results; elsewhere out may be null.
+  // Like all_reduce, but only the root receives the results; elsewhere out may be null.
   void reduce(const void* in, void* out, size_t count, DType wire, int root, std::string_view label,
               ReduceOp op = ReduceOp::sum);
   // Sends block b of `in` to rank b and receives block r of out from rank r, `bytes` each.
   void all_to_all(const void* in, void* out, size_t bytes, std::string_view label);
-  // As all_to_all, with send[r] bytes to rank r and receive[r] bytes from it; the blocks follow
+  // Like all_to_all, with send[r] bytes to rank r and receive[r] bytes from it; the blocks follow
   // each other. If a rank does not send the number of bytes that its receiver expects, the error
   // names both ranks.
   void all_to_all_v(const void* in, std::span<const size_t> send, void* out,

@@ -54,7 +54,8 @@ struct Side {
   int64_t blocks = 1;
 };
 
-// Collectives on memory of a device whose queue runs host code, through staging memory on the host.
+// Collectives on the memory of a device whose queue runs host code. They go through staging memory
+// on the host.
 class StagedGroup final : public Group {
  public:
   StagedGroup(Communicator& comm, Device& device, int64_t staging)
@@ -72,7 +73,8 @@ class StagedGroup final : public Group {
 
   Communicator& comm_;
   Device& device_;
-  // The most bytes of a chunk's input or output. A chunk has at least one element of each block.
+  // The largest input or output of a chunk, in bytes. A chunk has at least one element of each
+  // block.
   const int64_t staging_;
   // Staging memory on the host, of the kind from which the device copies fastest. It grows as
   // needed.

@@ -65,10 +65,11 @@ std::vector<std::pair<std::string, std::string>> communicator_forms() {
       {"shm://NAME", fmt::format("ranks are processes of one host, 1 to {}", kMostSharing)}};
   for (const auto& [name, description] : kPlugins)
     out.emplace_back(name, fmt::format("{}: {}", description, plugin_state(name)));
-  out.emplace_back("env", "what the variables of libds launch, torchrun, mpirun or srun say");
+  out.emplace_back(
+      "env", "the group that libds launch, torchrun, mpirun or srun describes in its variables");
   out.emplace_back("env:URL", "their rank and size, over URL");
   out.emplace_back("ccl, hccl, NAME",
-                   "any other transport: a plugin libds_NAME.so of yours, made with ds_plugin.h");
+                   "any other transport: your own plugin libds_NAME.so, built with ds_plugin.h");
   return out;
 }
 
@@ -101,7 +102,7 @@ Address address_of(std::string_view url) {
 }
 
 // Checks that DS_COMM_URL, if it is set, names a known form of url or a plugin that is found. A
-// single rank does not use it, but an invalid url is an error all the same.
+// single rank does not use it, but an invalid url is still an error.
 void check_given_url() {
   const char* given = std::getenv("DS_COMM_URL");
   if (given == nullptr || *given == '\0' || std::string_view(given) == "self") return;

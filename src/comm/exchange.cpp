@@ -32,7 +32,7 @@ void Exchange::take_own(const Part* sends, const Part* receives, size_t whole) c
 
 void Exchange::need_maker(const Intent& intent, int process) {
   if (getpid() == process) return;
-  raise(DS_ERROR_STATE, "{} '{}': the communicator was made by process {}, not by its child {}",
+  raise(DS_ERROR_STATE, "{} '{}': the communicator was created by process {}, not by its child {}",
         intent.operation, intent.label, process, getpid());
 }
 

@@ -172,7 +172,7 @@ void FlightRecord::write(std::string_view reason) noexcept try {
              fmt::format("flight record '{}' cannot be written: {}", path, std::strerror(code)));
   }
 } catch (const std::exception&) {
-  // Memory has run out; the error that is being handled is reported all the same.
+  // Memory has run out; the error that is being handled is reported anyway.
 }
 
 }  // namespace ds

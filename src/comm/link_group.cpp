@@ -317,11 +317,11 @@ void try_words(Communicator& comm, Device& device, DeviceQueue& queue, DeviceLin
     device.copy(host.data(), received, ranks * bytes);
     each([&](int r, int64_t i, uint32_t at) {
       if (r == me || at == word(r, to(r), i)) return;
-      raise(
-          DS_ERROR_COMM,
-          "{} '{}': the bytes that rank {} of {} sent to rank {} arrived changed: their devices or "
-          "the path between them are faulty, or {} takes a path that does not work here",
-          kOperation, label, r, ranks, me, device.link_library());
+      raise(DS_ERROR_COMM,
+            "{} '{}': the bytes that rank {} of {} sent to rank {} were altered in transit: their "
+            "devices or the path between them are faulty, or {} takes a path that does not work "
+            "here",
+            kOperation, label, r, ranks, me, device.link_library());
     });
   };
   try {

@@ -19,7 +19,7 @@
 // reduction.h, so a transport cannot change results. A send and its receive swap with one peer
 // alone (pair()). A rank that waits polls; after 2000 polls, or 20 if there are more ranks than
 // cores, it yields or sleeps between polls. Every 20 ms it checks on each rank whose part has not
-// come: a rank that has closed its link, or that has made no progress for the time-out
+// arrived: a rank that has closed its link, or that has made no progress for the time-out
 // (patience.h), is given up, and the group ends. A rank sends heartbeats at most every 100 ms (in
 // groups of more than 31 ranks, less often): when it begins a collective, when it marks progress
 // (tick()) and while it waits.

@@ -80,14 +80,14 @@ class LinkedExchange final : public Exchange {
   void wait();
   // Moves parts of the swap. Returns whether all have been sent and received.
   bool poll();
-  // Checks on a rank whose part has not come. Throws if the rank has left or makes no progress.
+  // Checks on a rank whose part has not arrived. Throws if the rank has left or makes no progress.
   void look_at(int peer, int64_t now);
   // Checks whether bytes have been moved to or from a rank since the last check. If so, counts this
   // as progress of both ranks.
   void see_moved(int peer);
   // Returns "; " and what the transport reports about a connection that does not deliver, or "".
   std::string stalled(int peer) const;
-  // Reports the rank to the launcher and fails, because its part will not come.
+  // Reports the rank to the launcher and fails, because its part will not arrive.
   [[noreturn]] void lose(int peer, const std::string& reason);
   // Sends a heartbeat if the last heartbeat was sent long enough ago.
   void beat(int64_t now);

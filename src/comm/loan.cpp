@@ -31,7 +31,7 @@ const char* operation_of(Group::Op op) {
 // two steps. The counted bytes are those that the collective of the same name receives on the host.
 void Communicator::make(const Loan& loan, std::string_view label) {
   ensure(loan.bytes == 0 || exchange_->one_process() || size_ == 1,
-         "ranks of several processes borrow nothing from each other");
+         "ranks of several processes cannot borrow from each other");
   const bool sums = loan.op == Group::Op::reduce_scatter || loan.op == Group::Op::all_reduce;
   if (sums) check_reduction(loan.dtype, ReduceOp::sum);
   const size_t ranks = static_cast<size_t>(size_), bytes = loan.count * unit_of(loan.dtype);

@@ -9,7 +9,7 @@
 
 namespace ds {
 
-// The most bytes of one message.
+// The largest message, in bytes.
 inline constexpr size_t kMostPart = size_t{256} << 20;
 
 // Memory for the parts of a sum, which are received as messages from each rank and for which the

@@ -32,8 +32,8 @@ class World {
 // did not run, as in a suspended job, does not count.
 class Patience {
  public:
-  // Checks once more on a rank of the world whose part has not come. Returns "" to keep waiting, or
-  // the reason why the rank is given up.
+  // Checks once more on a rank of the world whose part has not arrived. Returns "" to keep waiting,
+  // or the reason why the rank is given up.
   std::string look(const World& world, int peer, int64_t now_ns, int64_t timeout_ms);
 
  private:

@@ -217,9 +217,9 @@ void check_reduction(DType wire, ReduceOp op) {
   bool real =
       wire == DS_DTYPE_F32 || wire == DS_DTYPE_BF16 || wire == DS_DTYPE_F16 || wire == DS_DTYPE_F64;
   bool whole = wire == DS_DTYPE_I32 || wire == DS_DTYPE_I64 || wire == DS_DTYPE_U8;
-  require(real || whole, "reductions take f32, bf16, f16, f64, i32, i64 or u8, got {}",
+  require(real || whole, "a reduction needs type f32, bf16, f16, f64, i32, i64 or u8, got {}",
           static_cast<int>(wire));
-  require(real || op != ReduceOp::mean, "mean takes f32, bf16, f16 or f64, got {}",
+  require(real || op != ReduceOp::mean, "mean needs type f32, bf16, f16 or f64, got {}",
           dtype_name(wire));
 }
 

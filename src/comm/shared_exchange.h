@@ -125,8 +125,8 @@ class SharedExchange final : public Exchange {
   bool can_read_ = false;
   // Whether this collective reads parts directly from the senders' memory.
   bool direct_ = false;
-  // The most bytes that this rank receives in the collective from one rank, or from all ranks in a
-  // large gather with more ranks than cores.
+  // The largest number of bytes that this rank receives in the collective from one rank, or from
+  // all ranks in a large gather with more ranks than cores.
   size_t whole_ = 0;
   Intent intent_;
   // State of watch() for each rank.

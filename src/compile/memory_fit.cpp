@@ -62,7 +62,7 @@ std::string limit_text(const MemoryLimit& limit) {
     has = fmt::format("{} bytes", limit.has);
   }
   if (limit.of.starts_with("memory_budget"))
-    return fmt::format("needs {} a rank, {} is {}", needs, limit.of, has);
+    return fmt::format("needs {} per rank, but {} is {}", needs, limit.of, has);
   const std::string ranks = limit.ranks == 1 ? "1 rank" : fmt::format("{} ranks", limit.ranks);
   std::string out = fmt::format("needs {} of {} ({}), ", needs, limit.of, ranks);
   out += limit.of == "host memory" ? "this machine has " : "which has ";

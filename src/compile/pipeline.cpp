@@ -180,14 +180,14 @@ void check_slice(const Parameter& param, const Shape& local, double gradient_cli
   slice.check(param.name);
   std::vector<int64_t> shape = slice.local_shape();
   Shape held(std::vector<Dim>(shape.begin(), shape.end()));
-  require(held == local, "the slice of parameter '{}' has shape {}, the graph {}",
+  require(held == local, "the slice of parameter '{}' has shape {}, but {} in the graph",
           TensorName(param.name), held.text(), local.text());
   std::vector<std::string_view> data = mesh.data_axes();
   for (const std::string& axis : slice.axes) {
     bool known = std::any_of(mesh.axes().begin(), mesh.axes().end(),
                              [&](const Mesh::Axis& a) { return a.name == axis; });
-    require(known, "parameter '{}' is cut over '{}', the mesh is {}", TensorName(param.name), axis,
-            mesh.name());
+    require(known, "parameter '{}' is cut over '{}', which is not an axis of mesh {}",
+            TensorName(param.name), axis, mesh.name());
     // Ranks agree on norms and on skipped steps only along `data`.
     if (gradient_clipping > 0 && std::find(data.begin(), data.end(), axis) == data.end()) {
       raise(DS_ERROR_UNSUPPORTED,

@@ -68,7 +68,7 @@ std::vector<TextFile> read_documents(const CorpusOptions& options, Corpus& corpu
   return documents;
 }
 
-// Holds out the end of the text, for the case that all files are on one side.
+// If no text is held out, or all of it is, holds out the end of the text instead.
 void hold_out_tail(Corpus& corpus, double share) {
   // One of the two is empty.
   std::string all = corpus.train + corpus.heldout;

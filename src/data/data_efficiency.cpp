@@ -39,7 +39,7 @@ void data_efficiency_keys(KeyList& keys) {
               "([data.md](data.md#dynamic-batching))");
   dynamic
       .add("max_tokens", &D::max_tokens,
-           "the most tokens of a group; longer documents are left out", positive)
+           "the largest number of tokens in a group; longer documents are left out", positive)
       .shown("required");
   dynamic.add("min_batch_size", &D::min_batch, "the smallest number of documents in a group",
               positive);

@@ -89,7 +89,7 @@ const std::array<OtherForm, 3> kOtherForms{
 }  // namespace
 
 void check_text_stop(const volatile int32_t* stop) {
-  if (stop_asked(stop)) raise(DS_ERROR_USER, "a stop was asked for while the text was read");
+  if (stop_asked(stop)) raise(DS_ERROR_USER, "a stop was requested while the text was read");
 }
 
 std::string left_out_text(const std::vector<std::string>& left_out) {

@@ -46,7 +46,7 @@ Dataset open_token_files(const std::vector<std::string>& paths, double heldout,
 // sequence, seed, index), so neither the layout of ranks nor a restart nor prefetch can change it.
 // Epoch e cuts the text, from a random start offset, into epoch_samples() windows of `sequence`
 // tokens and visits them in a random permutation. Within an epoch every window comes once, and the
-// borders of windows differ between epochs. With `masking`, samples are its rows, masked anew in
+// borders of windows differ between epochs. With `masking`, samples are its rows, masked again in
 // each epoch, and windows are shorter by its frame.
 class TrainSampler {
  public:

@@ -1,4 +1,4 @@
-// Only the size of the output is wanted, so each block of output overwrites the one before.
+// Only the size of the output is wanted, so each block of output overwrites the previous one.
 #include "data/gzip.h"
 
 #include <algorithm>
@@ -17,7 +17,8 @@ int64_t gzip_bytes(std::string_view text) {
   z_stream stream{};
   if (zlib().begin_deflate(&stream, kLevel, Z_DEFLATED, kGzipWindow, kMemory, Z_DEFAULT_STRATEGY,
                            ZLIB_VERSION, sizeof stream) != Z_OK) {
-    raise(DS_ERROR_OUT_OF_MEMORY, "zlib has no memory to compress {} bytes", text.size());
+    raise(DS_ERROR_OUT_OF_MEMORY, "zlib does not have enough memory to compress {} bytes",
+          text.size());
   }
   std::vector<Bytef> out(1 << 16);
   int64_t bytes = 0;

@@ -33,7 +33,7 @@ namespace {
 constexpr int64_t kMostList = int64_t{1} << 30;
 
 // The files of a folder that Hugging Face's datasets reads, without the descriptions that it writes
-// beside them. A .json file beside files of lines is seldom data, so it is read only if there are
+// beside them. A .json file beside files of lines is rarely data, so it is read only if there are
 // no such files.
 const FolderFiles kOfFolders{
     {".jsonl", ".ndjson"},

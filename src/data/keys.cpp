@@ -91,7 +91,8 @@ void data_keys(KeyList& keys) {
            "the share of the data that is held out: files of text and lines of jsonl, chosen by a "
            "hash of their content; of token files, the last tokens or documents",
            Limits{.low = 0, .high = 0.9});
-  rows.bytes("max_bytes", &D::max_bytes, "for `text`: the most bytes to read, 1 byte to 1 TiB",
+  rows.bytes("max_bytes", &D::max_bytes,
+             "for `text`: the largest number of bytes to read, 1 byte to 1 TiB",
              Limits{.low = 1, .high = 0x1p40});
   rows.add("strip_licences", &D::strip_licences, "for `text`: remove leading licence comments");
   masking_keys(rows);

@@ -39,7 +39,7 @@ struct Header {
 static_assert(sizeof(Header) == 128);
 constexpr int64_t kOldHeader = 64, kBlock = 1 << 16;
 
-// Returns the smallest width in bytes for so many different values.
+// Returns the smallest width in bytes that can represent this many different values.
 int64_t width_of(int64_t values) { return values <= 256 ? 1 : values <= 65536 ? 2 : 4; }
 int64_t padded(int64_t bytes) { return (bytes + 7) / 8 * 8; }
 

@@ -144,7 +144,7 @@ std::string TextStream::finish() {
 // held tokens are decoded together with the context. Once the text of all tokens has been returned,
 // a new context begins at the last tokens that have a text of their own.
 std::string TextStream::take(bool all) {
-  // If so many tokens have not completed a character, later ones will not do so either.
+  // If this many tokens have not completed a character, later ones will not do so either.
   constexpr size_t most_held = 64;
   std::string text = tokenizer_->decode(tokens_, skip_special_);
   size_t tail = all || tokens_.size() - context_ > most_held ? 0 : unfinished_tail(text);

@@ -17,7 +17,7 @@ struct ProfileRow {
   std::string queue, name;
   double calls = 0;
   double seconds = 0;
-  // The least possible seconds: the sum of Peak::seconds() over its launches.
+  // The shortest possible time, in seconds: the sum of Peak::seconds() over its launches.
   double limit = 0;
   double flops = 0, bytes = 0;
   // Whether the row is a file transfer. Files are transferred beside the other queues, so this time

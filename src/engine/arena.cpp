@@ -88,7 +88,7 @@ void EngineMemory::grow(const MemoryPlan& plan) {
 
 void EngineMemory::resize_transient(const MemoryPlan& plan) {
   for (int tier = 0; tier < 2; ++tier) {
-    // The old arena is freed first, because both together may not fit.
+    // The old arena is freed first, because both together might not fit.
     arenas_[tier][1] = make(tier, 0);
     arenas_[tier][1] = make(tier, plan.tiers[tier].transient);
   }
@@ -161,8 +161,8 @@ void EngineMemory::in_file(const Buffer& b, int64_t begin, int64_t bytes, bool w
   begin += b.offset;
   int64_t low = begin / kFileBlock * kFileBlock, high = round_up(begin + bytes, kFileBlock);
   size_t size = static_cast<size_t>(high - low);
-  // Direct I/O transfers whole aligned blocks. A write therefore reads the blocks first, to keep
-  // the bytes around the buffer's.
+  // Direct I/O transfers whole aligned blocks. A write therefore reads the blocks first, to
+  // preserve the bytes around those of the buffer.
   std::unique_ptr<void, decltype(&std::free)> block(std::aligned_alloc(kFileBlock, size),
                                                     &std::free);
   auto* data = static_cast<std::byte*>(block.get());

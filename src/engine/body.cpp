@@ -81,7 +81,7 @@ Executor& EngineBody::make_executor_late(const ProgramKey& key) {
 }
 
 void EngineBody::replace_plan(const Compile& make) {
-  // Errors of compilation show up here, before the old executors end; a later failure, such as a
+  // Compilation errors are thrown here, before the old executors end; a later failure, such as a
   // lack of memory, poisons the engine.
   Plan next;
   compile(make, next);

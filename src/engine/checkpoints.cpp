@@ -124,7 +124,7 @@ std::string Checkpoints::wait() {
   try {
     return save->wait();
   } catch (...) {
-    // The next save has what this one has lost, but for newer attachments of the same name.
+    // The next save gets the attachments of this failed one, except those that were replaced since.
     if (saved && attached_) attached_->merge(*saved);
     if (saved && !attached_) attached_ = saved;
     throw;
@@ -190,7 +190,7 @@ CheckpointInfo Checkpoints::load(const std::string& folder, const std::string& t
       if (older.empty()) throw;
       if (runtime_.comm().rank() == 0) {
         log_line(LogLevel::warning,
-                 fmt::format("{}; checkpoint '{}' is skipped for the one before, '{}'",
+                 fmt::format("{}; checkpoint '{}' is skipped, and the previous one is used, '{}'",
                              error.what(), path, older));
       }
       path = older;

@@ -11,7 +11,7 @@
 // its bucket is complete and the reduce fragment runs, from the last bucket down as in the recorded
 // step (delegate_fragments.cpp).
 //
-// Invariants. Host code touches memory of the device only if the device shares it with the host;
+// Invariants. Host code accesses device memory only if the device shares it with the host;
 // otherwise a view is a copy, and the engine copies gradients in. A place for a gradient belongs to
 // the host from grad_view() to grad_ready(). The host acts only where a run has stopped: everything
 // that its instruction waits for has ended, and nothing after it has begun. A bucket is never
@@ -51,7 +51,7 @@ namespace ds {
 namespace {
 
 // Returns the configuration with smaller buckets, unless it says how large they are. The gradients
-// of a bucket wait in memory of their own until all of them have come, so a bucket of the usual
+// of a bucket wait in memory of their own until all of them have arrived, so a bucket of the usual
 // size would hold the gradients of most models twice.
 Config with_host_buckets(Config config) {
   constexpr int64_t kMost = int64_t{1} << 24;
@@ -99,7 +99,8 @@ ParamId DelegateEngine::add_param(const std::string& name, const std::vector<int
           dtype_name(dtype));
   std::vector<Dim> dims;
   for (int64_t d : shape) {
-    require(d >= 0, "parameter '{}' must have no negative dimension, got {}", TensorName(name), d);
+    require(d >= 0, "parameter '{}' must not have a negative dimension, got {}", TensorName(name),
+            d);
     dims.emplace_back(d);
   }
   int64_t numel = Shape(dims).numel(1);
@@ -215,7 +216,7 @@ DelegateEngine::Seen DelegateEngine::view(ParamId param, const StreamRef& stream
     view.data = runtime_.memory().address(*buffer) + begin;
     return {view, runtime_.memory().hold(view.data), stream != nullptr};
   }
-  // Host code cannot read memory of the device: the first view of a lease makes a copy.
+  // Host code cannot read device memory, so the first view of a lease makes a copy.
   std::shared_ptr<Arena>& copy = leases_.params[param].copy;
   if (!copy) {
     copy = runtime_.host_bytes(view.bytes());
@@ -338,10 +339,11 @@ StepResult DelegateEngine::step() {
   require_started();
   require_training("ds_step");
   if (!micros_.all_done()) {
-    raise(DS_ERROR_STATE,
-          "ds_step must follow {} micro-steps, {} are done; ds_engine_set of micro_steps changes "
-          "their number",
-          micros_.count(), micros_.done());
+    raise(
+        DS_ERROR_STATE,
+        "ds_step must follow {} micro-steps, but {} are done; ds_engine_set of micro_steps changes "
+        "their number",
+        micros_.count(), micros_.done());
   }
   require_released("ds_step");
   runtime_.guarded([&] { finish_calls(); });

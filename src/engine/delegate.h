@@ -74,10 +74,10 @@ class DelegateEngine final : public EngineBody {
   // needs no lease: a view of the device's own memory then stays valid as long as the engine.
   Seen view(ParamId param, const StreamRef& stream = nullptr);
   // Returns the place for this rank's gradient of this micro-step, in the compute type. If
-  // grad_ready() is given this address, nothing is copied. If the host cannot use memory of the
-  // device, the place is in host memory and the gradient is copied, unless it is for work of a
-  // stream. The place belongs to the host, and to the stream, until grad_ready() of the parameter
-  // or the end of the micro-step.
+  // grad_ready() is given this address, nothing is copied. If the host cannot use device memory,
+  // the place is in host memory and the gradient is copied, unless it is for work of a stream. The
+  // place belongs to the host, and to the stream, until grad_ready() of the parameter or the end of
+  // the micro-step.
   Seen grad_view(ParamId param, const StreamRef& stream = nullptr);
   using Gradient = HostGradient;
   // Accepts the gradient of a parameter, once per micro-step.

@@ -251,7 +251,7 @@ int64_t Engine::join() {
 
 double Engine::forward(std::span<const InputView> inputs, const StreamRef& stream) {
   if (reached_ == Reached::forward_done || micro_ >= config().accumulation) {
-    raise(DS_ERROR_STATE, "ds_forward must follow {}, {} of {} micro-steps are done",
+    raise(DS_ERROR_STATE, "ds_forward must follow {}; {} of {} micro-steps are done",
           reached_ == Reached::forward_done ? "ds_backward" : "ds_step", micro_,
           config().accumulation);
   }
@@ -273,7 +273,7 @@ double Engine::forward(std::span<const InputView> inputs, const StreamRef& strea
 
 void Engine::backward() {
   if (reached_ != Reached::forward_done)
-    raise(DS_ERROR_STATE, "ds_backward must follow ds_forward, got it without one");
+    raise(DS_ERROR_STATE, "ds_backward must follow ds_forward, which has not been called");
   bool last = micro_ + 1 == config().accumulation;
   runtime_.guarded([&] {
     // The last backward runs on to the end of `losses`, so that the gradients of the step are
@@ -287,8 +287,8 @@ void Engine::backward() {
 
 StepResult Engine::step() {
   if (reached_ != Reached::backward_done || micro_ != config().accumulation) {
-    raise(DS_ERROR_STATE, "ds_step must follow {} micro-steps, {} are done", config().accumulation,
-          micro_);
+    raise(DS_ERROR_STATE, "ds_step must follow {} micro-steps, but {} are done",
+          config().accumulation, micro_);
   }
   runtime_.guarded([&] { stepper().run(); });
   reached_ = Reached::idle;
@@ -403,10 +403,10 @@ int64_t Engine::check_inputs(const Program& program, std::span<const InputView> 
             "input '{}' must have a multiple of {} elements, got {}", value.name, row,
             inputs[i].numel);
     int64_t mine = value.type.shape.symbolic() ? inputs[i].numel / row : n;
-    require(n < 0 || mine == n, "input '{}' has {} rows, the inputs before it have {}", value.name,
-            mine, n);
+    require(n < 0 || mine == n, "input '{}' has {} rows, but the inputs before it have {}",
+            value.name, mine, n);
     n = mine;
-    require(n <= g.bound, "input '{}' has {} rows, the declared bound is {}", value.name, n,
+    require(n <= g.bound, "input '{}' has {} rows, but the declared bound is {}", value.name, n,
             g.bound);
     if (value.type.dtype != DS_DTYPE_I32) continue;
     // The host reads ids at once, so the stream must have finished writing them.

@@ -24,7 +24,7 @@
 
 namespace ds {
 
-// This rank's data for one graph input, in memory of the host or of the engine's device. For a
+// This rank's data for one graph input, in host memory or in memory of the engine's device. For a
 // step, it contains all micro-steps, one after the other.
 struct InputView {
   const void* data = nullptr;

@@ -58,7 +58,7 @@ class HostOrder {
   static std::string hash_of(const Events& events);
   // Returns the calls as text, one in each line.
   static std::string text_of(const Events& events, const IdVector<ParamId, ParamSpec>& params);
-  // Tells the first line in which two such texts differ; `rank` made the calls of `theirs`.
+  // Describes the first line in which two such texts differ. `rank` made the calls `theirs`.
   static std::string first_difference(std::string_view mine, std::string_view theirs, int rank);
 
  private:

@@ -14,8 +14,8 @@
 
 namespace ds {
 
-// A gradient of this rank in this micro-step: in the compute type, or in memory of the host in f32.
-// With a stream, it is read in the stream's order.
+// A gradient of this rank in this micro-step: in the compute type, or in host memory in f32. With a
+// stream, it is read in the stream's order.
 struct HostGradient {
   const void* data = nullptr;
   DType dtype = DS_DTYPE_NONE;
@@ -28,7 +28,7 @@ struct HostGradient {
 // micro-step, and the places of both in memory.
 class Leases {
  public:
-  // A place in memory of the device: a buffer and an offset in bytes.
+  // A place in device memory: a buffer and an offset in bytes.
   struct Place {
     // The buffer, or null if the place is not set.
     const Buffer* buffer = nullptr;

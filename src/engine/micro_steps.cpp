@@ -67,8 +67,8 @@ void MicroSteps::set_weight(double weight) {
   weight_ = weight;
 }
 
-// A micro-step is reduced as the last one or as another one while its gradients come, so the number
-// may change only between micro-steps.
+// The last micro-step is reduced differently from the others, and reductions begin while its
+// gradients still arrive. So the number may change only between micro-steps.
 void MicroSteps::set_count(double value, int64_t most) {
   if (std::isnan(value)) value = static_cast<double>(config_.accumulation);
   require(value >= 1 && value <= kMostAccumulation && value == std::floor(value),

@@ -17,7 +17,7 @@ class MicroSteps {
   // config is borrowed.
   explicit MicroSteps(const Config& config) : config_(config) { begin(); }
 
-  // Begins a step, or forgets the micro-steps of one that was not made.
+  // Begins a step. The micro-steps of an unfinished step are forgotten.
   void begin();
   // Returns the number of micro-steps that have ended, which is the index of the current one.
   int32_t done() const { return done_; }

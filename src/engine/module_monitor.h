@@ -23,7 +23,7 @@ struct ModuleTimes {
 
 // The mean times of one rank's steps, in seconds.
 struct StepBreakdown {
-  // The model first, and each parent before its children.
+  // The model comes first, and each parent comes before its children.
   std::vector<ModuleTimes> modules;
   // Time spent computing; `step` is the update.
   double forward = 0, backward = 0, step = 0;

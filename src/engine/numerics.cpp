@@ -7,7 +7,7 @@
 namespace ds {
 namespace {
 
-// The only part whose value may have spaces, and therefore the last one.
+// Only the value of this part may have spaces, so the part is the last one.
 constexpr std::string_view kLast = "quantized";
 
 // Removes the first word from `text` and returns it.

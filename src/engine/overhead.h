@@ -11,12 +11,12 @@
 namespace ds {
 
 // Memory of one rank outside its plan, by part: exact if libds knows the bytes, measured if only
-// the process or its GPU does. "links between devices" and "scratch of kernels" are memory of the
-// GPU, if there is one. Any other part is the growth of the process while the part was created:
-// bytes in use in glibc's heap and executable anonymous mappings (oneDNN's code). So primitives
-// that an earlier engine has cached are not counted again, and ranks that are threads of one
-// process count each other's bytes: for them the row is an estimate, mostly too high. Under another
-// malloc only the exact parts are known; table() says so.
+// the process or its GPU does. "links between devices" and "scratch of kernels" are GPU memory, if
+// there is a GPU. Any other part is the growth of the process while the part was created: bytes in
+// use in glibc's heap and executable anonymous mappings (oneDNN's code). So primitives that an
+// earlier engine has cached are not counted again, and ranks that are threads of one process count
+// each other's bytes: for them the row is an estimate, mostly too high. Under another malloc only
+// the exact parts are known; table() says so.
 class Overhead {
  public:
   // Bytes of a thread's stack. [M] A compute thread touches 8 KiB of it, an I/O lane 16.

@@ -1,6 +1,7 @@
 // Problem: some states cannot be redistributed over another number of ranks, because they differ
 // from rank to rank. Checkpoints save them separately (checkpoint/state_access.h), and states that
-// fit no other layout are forgotten, which means set to zero.
+// fit no other layout are set to zero, which is called forgetting them.
+//
 // states() lists them in the order of own_pieces() (zero/state_rows.h); read() and write() identify
 // them by their index in the last such list.
 #include "engine/own_states.h"

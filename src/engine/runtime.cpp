@@ -68,8 +68,7 @@ bool wants_comm_thread(const ZeroConfig& zero, const Communicator& comm, int thr
   return static_cast<int>(usable_cpus().size()) > threads * comm.local_size();
 }
 
-// Returns the reason for which ranks cannot be linked, in one line, or "" if they can be linked.
-// Collective.
+// Returns why the ranks cannot be linked, in one line, or "" if they can be linked. Collective.
 std::string why_not_linked(Communicator& comm, const Device& device) {
   const std::vector<std::string> devices =
       gather_texts(comm, device.identity(), "devices of ranks");
@@ -113,7 +112,7 @@ Collectives who_collects(const ZeroConfig& zero, Communicator& comm, int threads
     const std::string reason = why_not_linked(comm, device);
     if (reason.empty()) return {CollectivesOn::device, true};
     if (comm.rank() == 0)
-      log_line(LogLevel::warning, "collectives go through memory of the host, because " + reason);
+      log_line(LogLevel::warning, "collectives go through host memory, because " + reason);
   }
   return {wants_comm_thread(zero, comm, threads) ? CollectivesOn::thread : CollectivesOn::usual};
 }

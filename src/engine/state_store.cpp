@@ -210,7 +210,7 @@ std::vector<float> StateStore::assemble(ParamId param, const std::vector<float>&
   int64_t elements = 0;
   for (size_t r = 0; r < ranks; ++r) elements += counts[2 * r + 1];
   // The slices must cover the whole tensor, or elements of `whole` would stay unset.
-  require(elements == mine.whole_numel(), "parameter '{}' has {} elements, its slices have {}",
+  require(elements == mine.whole_numel(), "parameter '{}' has {} elements, but its slices have {}",
           TensorName(names_[param]), mine.whole_numel(), elements);
   std::vector<int64_t> runs;
   std::vector<float> values, whole(static_cast<size_t>(mine.whole_numel()));
@@ -249,7 +249,7 @@ std::pair<int64_t, int64_t> StateStore::local_range(ParamId param) const {
   std::vector<SliceBlock> blocks = slices_[param].blocks(begin, count);
   if (blocks.size() == 1 && blocks[0].rows == 1) return {blocks[0].begin, count};
   raise(DS_ERROR_UNSUPPORTED,
-        "the elements of parameter '{}' that this rank updates are no single range of it",
+        "the elements of parameter '{}' that this rank updates do not form a single range",
         TensorName(names_[param]));
 }
 

@@ -160,7 +160,7 @@ void StepControl::take_set(const std::vector<SetNumbers>& numbers) {
 }
 
 void StepControl::take_scaler(const LossScaler& scaler) {
-  // A fixed scale remains that of the configuration.
+  // If the configuration fixes the scale, the given scaler is ignored.
   if (searches_scale(config_)) scaler_ = scaler;
 }
 

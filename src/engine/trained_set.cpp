@@ -2,11 +2,11 @@
 // Each change alters the plan, because frozen parameters have no gradients and parameters trained
 // for the first time need states. Bias corrections must count the updates of each parameter
 // separately.
-// Invariant: a trained parameter has had control_.updates() updates, less its entry in `missed` and
-// those that have left it out since; a frozen parameter has had as many as its entry in updates_
-// says. All ranks compare their requests
-// before anything changes, because their plans must stay equal. A change compiles a plan, keeps the
-// states that exist and sets initial values for new states.
+// Invariant: updates_ has the number of updates of each frozen parameter. The number of a trained
+// parameter is control_.updates() less the updates that it has missed: its entry in `missed` and
+// the updates that have left it out since. All ranks compare their requests before anything
+// changes, because their plans must stay equal. A change compiles a plan, keeps the states that
+// exist and sets initial values for new states.
 #include "engine/trained_set.h"
 
 #include <fmt/core.h>

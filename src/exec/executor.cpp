@@ -15,9 +15,10 @@
 namespace ds {
 namespace {
 
-// The executor of make_executor(). The calling thread submits each instruction to its queue, in
-// issue order. An event is recorded only if another queue waits for it, and no queue waits for an
-// immediate queue. If all queues are immediate, only file transfers are ever in flight.
+// The executor that make_executor() returns. The calling thread submits each instruction to its
+// queue, in issue order. An event is recorded only if another queue waits for it, and no queue
+// waits for an immediate queue. If all queues are immediate, only file transfers are ever in
+// flight.
 //
 // Every wait is for an instruction that was submitted earlier. So the work can always be completed
 // in the order of submission, and queues never wait for each other in a cycle.

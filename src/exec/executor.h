@@ -200,7 +200,7 @@ class Executor : protected WorkOwner {
   Group* group_of(const Instr& in);
   // Returns the launch of an instruction, without its kernel.
   Launch resolve(InstrId i);
-  // Creates the kernel of a launch, which is one of the device or of the registry.
+  // Creates the kernel of a launch, from the device or from the registry.
   std::unique_ptr<Kernel> kernel_of(const Launch& launch) const;
 
   // Returns the instruction of an issue number. Queues and spans refer to instructions by these

@@ -43,8 +43,8 @@ class RankQueues {
   bool immediate() const { return threads_.empty(); }
   // Returns the bytes of scratch memory of all queues. This memory is not part of the arenas.
   int64_t scratch_bytes() const;
-  // Returns the number of threads besides the caller's: those of the teams, and one for each queue
-  // that is not immediate.
+  // Returns the number of threads other than the caller's: those of the teams, and one for each
+  // queue that is not immediate.
   int thread_count() const;
   // Makes all work that is submitted to the queues after this call wait for the work submitted to
   // the stream so far. The stream must outlive the queues.

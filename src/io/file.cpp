@@ -262,7 +262,8 @@ void sync_parents(const std::string& path) {
 bool make_folder(const std::string& path) {
   if (::mkdir(path.c_str(), 0777) != 0) {
     if (errno == EEXIST) return false;
-    raise(DS_ERROR_IO, "{}: make folder: {}", path, std::generic_category().message(errno));
+    raise(DS_ERROR_IO, "{}: cannot create the folder: {}", path,
+          std::generic_category().message(errno));
   }
   sync_folder(parent_folder(path));
   return true;
@@ -270,7 +271,7 @@ bool make_folder(const std::string& path) {
 
 void require_makeable(const std::string& path) {
   if (const std::string hint = made_hint(path); !hint.empty())
-    raise(DS_ERROR_INVALID_ARGUMENT, "'{}' cannot be made{}", path, hint);
+    raise(DS_ERROR_INVALID_ARGUMENT, "'{}' cannot be created{}", path, hint);
 }
 
 void make_folders(const std::string& path) {
@@ -281,7 +282,7 @@ void make_folders(const std::string& path) {
     if (!exists(made.string())) make_folder(made.string());
   }
   if (!std::filesystem::is_directory(path))
-    raise(DS_ERROR_IO, "{}: make folder: Not a directory", path);
+    raise(DS_ERROR_IO, "{}: cannot create the folder: Not a directory", path);
 }
 
 FileState state_of(const std::string& path) {

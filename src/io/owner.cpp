@@ -38,10 +38,10 @@ bool look(const std::string& path, struct stat& status) {
 void require_own(const std::string& path, const struct stat& status, const std::string& folder) {
   int64_t owner = status.st_uid, user = ::geteuid();
   if (owner == user || owner == 0 || owner == owner_of_new(folder)) return;
-  raise(
-      DS_ERROR_IO,
-      "{}: belongs to user {}, this process to user {}: libds writes only to files of its own user",
-      path, owner, user);
+  raise(DS_ERROR_IO,
+        "{}: belongs to user {}, but this process to user {}: libds writes only to files of its "
+        "own user",
+        path, owner, user);
 }
 
 }  // namespace

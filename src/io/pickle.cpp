@@ -145,7 +145,7 @@ class PickleParser {
     if (is_system(name)) {
       raise(DS_ERROR_UNSUPPORTED,
             "{}: asks for '{}', which no checkpoint needs: the file may have been made to attack "
-            "its reader; nothing of it was run",
+            "its reader; no part of it was run",
             out_.source_, name);
     }
     make(Kind::global).text = std::move(name);
@@ -274,10 +274,11 @@ class PickleParser {
     auto op = take<uint8_t>();
     if (!scalar(op) && !container(op) && !control(op)) {
       if (op < 0x20 || op > 0x7e)
-        raise(DS_ERROR_UNSUPPORTED, "{}: the pickle has instruction 0x{:02x} at byte {}",
-              out_.source_, op, at_ - 1);
-      raise(DS_ERROR_UNSUPPORTED, "{}: the pickle has instruction '{}' at byte {}", out_.source_,
-            static_cast<char>(op), at_ - 1);
+        raise(DS_ERROR_UNSUPPORTED,
+              "{}: the pickle has the unsupported instruction 0x{:02x} at byte {}", out_.source_,
+              op, at_ - 1);
+      raise(DS_ERROR_UNSUPPORTED, "{}: the pickle has the unsupported instruction '{}' at byte {}",
+            out_.source_, static_cast<char>(op), at_ - 1);
     }
   }
 

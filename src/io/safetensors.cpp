@@ -203,7 +203,7 @@ std::string plan_safetensors(std::vector<SafetensorEntry>& entries,
   std::unordered_set<std::string_view> names{metadata_key};
   int64_t at = 0;
   for (auto& entry : entries) {
-    require(names.insert(entry.name).second, "tensor name '{}' is taken", entry.name);
+    require(names.insert(entry.name).second, "tensor name '{}' is already used", entry.name);
     entry.bytes = byte_count(entry, DS_ERROR_INVALID_ARGUMENT);
     entry.begin = at;
     at += entry.bytes;

@@ -114,7 +114,7 @@ void TorchFile::open_archive() {
   std::string prefix = text->name.substr(0, text->name.find('/') + 1);
   saved_as_ = prefix.substr(0, prefix.size() - 1);
   if (text->bytes > kMostPickle) {
-    raise(DS_ERROR_UNSUPPORTED, "{}: '{}' has {} bytes, at most {} are read", path_, text->name,
+    raise(DS_ERROR_UNSUPPORTED, "{}: '{}' has {} bytes, but at most {} are read", path_, text->name,
           text->bytes, kMostPickle);
   }
   if (const ZipEntry* order = archive_->find(prefix + "byteorder");
@@ -312,7 +312,7 @@ TorchView TorchFile::rebuilt(const std::vector<PickleId>& arguments) const {
   }
   if (!out.run && out.numel > kMostOfViews)
     raise(DS_ERROR_UNSUPPORTED,
-          "{}: a tensor that repeats or rearranges elements has {}, at most {} are read", path_,
+          "{}: a tensor that repeats or rearranges elements has {}, but at most {} are read", path_,
           out.numel, kMostOfViews);
   return out;
 }

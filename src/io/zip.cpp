@@ -89,7 +89,7 @@ class ZipArchive::Unpacker {
  public:
   Unpacker(const File& file, const ZipEntry& entry) : entry(entry), file_(file) {
     if (zlib_.begin_inflate(&stream_, -MAX_WBITS, ZLIB_VERSION, sizeof stream_) != Z_OK) {
-      raise(DS_ERROR_OUT_OF_MEMORY, "{}: no memory to unpack", file.path());
+      raise(DS_ERROR_OUT_OF_MEMORY, "{}: not enough memory to unpack", file.path());
     }
   }
   ~Unpacker() { zlib_.end_inflate(&stream_); }
@@ -187,7 +187,7 @@ void ZipArchive::read_directory() {
     raise(DS_ERROR_UNSUPPORTED, "{}: is an archive of several disks, which libds does not read",
           path());
   if (begin > static_cast<uint64_t>(limit) || bytes > static_cast<uint64_t>(limit) - begin) {
-    raise(DS_ERROR_CORRUPT, "{}: the directory has {} bytes from byte {} on, the file has {}",
+    raise(DS_ERROR_CORRUPT, "{}: the directory has {} bytes from byte {} on, but the file has {}",
           path(), bytes, begin, size);
   }
   if (bytes > kMostDirectory || count > bytes / kCentralBytes) {
@@ -238,8 +238,8 @@ void ZipArchive::read_directory() {
     rest.remove_prefix(all);
   }
   std::ranges::sort(entries_, [](auto& a, auto& b) { return a.begin < b.begin; });
-  // Sorted by their data, neighbors must have room for a local header between them; otherwise they
-  // overlap.
+  // Entries are sorted by the place of their data. Between neighbors there must be room for a local
+  // header; otherwise they overlap.
   for (size_t i = 1; i < entries_.size(); ++i) {
     if (entries_[i - 1].begin + entries_[i - 1].packed + kLocalBytes > entries_[i].begin) {
       raise(DS_ERROR_CORRUPT, "{}: '{}' and '{}' overlap", path(), entries_[i - 1].name,
@@ -319,7 +319,7 @@ void ZipArchive::check(const ZipEntry& entry) {
     at += static_cast<int64_t>(n);
   }
   if (crc == entry.crc) return;
-  raise(DS_ERROR_CORRUPT, "{}: '{}' has checksum {:08x}, the archive says {:08x}", path(),
+  raise(DS_ERROR_CORRUPT, "{}: '{}' has checksum {:08x}, but the archive says {:08x}", path(),
         entry.name, crc, entry.crc);
 }
 

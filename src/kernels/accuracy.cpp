@@ -61,7 +61,7 @@ int64_t attention_dx(const Attrs& attrs, Operands in) {
   Heads h = heads_of(attrs, in.subspan(1), count_real(in) - 3);
   return h.depth + h.group * h.seq;
 }
-// `in` is the operands of attention, positions and the cache.
+// `in` has the operands of attention, then the positions and the cache.
 int64_t cached_attention(const Attrs& attrs, Operands in) {
   return std::max(heads_of(attrs, in, count_real(in) - 1).depth, in.back().dims[1]);
 }

@@ -208,7 +208,7 @@ class Starting {
     try {
       for (const pid_t child : children_of(pid_)) kill(child, SIGKILL);
     } catch (const std::exception&) {
-      // Memory has run out; the starter's process group is killed all the same.
+      // Memory has run out; the starter's process group is killed anyway.
     }
     kill(-pid_, SIGKILL);
   }

@@ -11,7 +11,7 @@ namespace {
 
 // A record ends with a newline, because srun forwards only whole lines while a rank is running.
 constexpr char kEnd = '\n';
-// The most bytes of a record.
+// The largest record, in bytes.
 constexpr size_t kMostBytes = 4096;
 
 // Returns the length of the longest suffix of `text` that is a prefix of `head`.

@@ -70,7 +70,7 @@ Choice parse_choice(std::string_view text, const Hosts& hosts, std::string_view 
     if (code != std::errc{} || end != word.data() + word.size())
       refuse("{}: a slot of host '{}' must be a number, got '{}'", option, host->name, word);
     if (std::find(host->slots.begin(), host->slots.end(), slot) == host->slots.end())
-      refuse("{}: host '{}' has no slot {}, it has {} slots", option, host->name, slot,
+      refuse("{}: host '{}' has no slot {}; it has {} slots", option, host->name, slot,
              host->slots.size());
     choice.slots.push_back(slot);
   }

@@ -15,7 +15,7 @@ struct Host {
 };
 using Hosts = std::vector<Host>;
 
-// The most slots of one host.
+// The largest number of slots of one host.
 inline constexpr int kMaxSlots = 4096;
 
 // The functions below follow DeepSpeed's launcher and reject the inputs that it rejects, with a

@@ -145,7 +145,7 @@ class Job {
   bool ending_ = false;
   // Time of the last check for orders or of the daemon.
   std::chrono::steady_clock::time_point looked_{};
-  // How long no order has arrived.
+  // The time for which no order has arrived.
   std::chrono::milliseconds silent_{0};
   // Time of the first failure or of the end of the larger job.
   std::chrono::steady_clock::time_point failed_;

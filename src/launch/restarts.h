@@ -10,7 +10,7 @@ namespace ds {
 
 // Options that say whether and when a failed job is started again (docs/adr/0068).
 struct RestartOptions {
-  // The most restarts. 0: the job is not restarted, and ranks do not get DS_RESTART and DS_RUN.
+  // At most this many restarts. 0: no restart, and ranks do not get DS_RESTART and DS_RUN.
   int most = 0;
   // The job is not started again on fewer ranks than this.
   int least_ranks = 1;

@@ -58,7 +58,7 @@ std::string trouble_of(const std::string& host, const Capture& check) {
   if (check.code == kProgramMissing)
     return fmt::format("host '{}' has no program '{}'", host, output);
   if (check.code == 0) return "";
-  return fmt::format("host '{}' cannot be logged in to by ssh: {}", host,
+  return fmt::format("cannot log in to host '{}' by ssh: {}", host,
                      output.empty() ? fmt::format("code {}", check.code) : output);
 }
 

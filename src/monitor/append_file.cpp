@@ -13,7 +13,8 @@
 namespace ds {
 namespace {
 
-// Most bytes that are kept in memory for a later write. With more, writing to the file is given up.
+// At most this many bytes are kept in memory for a later write. If there would be more, no more is
+// written to the file.
 constexpr size_t kMostWaiting = size_t{16} << 20;
 
 }  // namespace

@@ -5,7 +5,7 @@
 // Invariant. After the constructor the file has a header and the rows up to step keep_until, each
 // once and in order, and nothing else.
 // Algorithm. Good rows are copied to a new text. If the file begins with exactly that text, the
-// file is only truncated, which works even on a full disk. Otherwise the text is written anew; a
+// file is only truncated, which works even on a full disk. Otherwise the text is written again; a
 // damaged file is first renamed.
 #include "monitor/metrics.h"
 
@@ -34,7 +34,7 @@ constexpr std::string_view header =
 // Files of older versions lack the last one or two columns, which are added when such a run is
 // continued.
 constexpr size_t columns = 12, fewest_columns = 10;
-// The most bytes of the file, which are enough for some 40 million steps.
+// The largest file, in bytes. It has room for some 40 million steps.
 constexpr int64_t kMostMetrics = int64_t{4} << 30;
 
 // Prints numbers with fmt, whose shortest representation parses back to the same bits in every
@@ -171,7 +171,7 @@ void set_aside(const std::string& path, const std::string& reason) {
   std::string name = path + ".damaged";
   for (int i = 2; name_exists(name); ++i) name = fmt::format("{}.damaged-{}", path, i);
   if (std::rename(path.c_str(), name.c_str()) != 0) {
-    raise(DS_ERROR_IO, "{}: rename to '{}': {}", path, name,
+    raise(DS_ERROR_IO, "{}: cannot be renamed to '{}': {}", path, name,
           std::generic_category().message(errno));
   }
   log_line(LogLevel::warning,

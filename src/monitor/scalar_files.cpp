@@ -57,7 +57,8 @@ std::string make_monitor_folder(const std::string& output_path, const std::strin
   require_makeable(folder.string());
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) raise(DS_ERROR_IO, "{}: mkdir: {}", folder.string(), error.message());
+  if (error)
+    raise(DS_ERROR_IO, "{}: cannot create the folder: {}", folder.string(), error.message());
   return folder.string();
 }
 

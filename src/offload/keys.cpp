@@ -49,12 +49,12 @@ void offload_optimizer_keys(KeyList& keys) {
       .words = kTiers;
   rows.put(nvme_path_key(section, &Z::optimizer_tier, &Z::param_tier,
                          "folder of the scratch files; required with nvme"));
-  rows.add(
-      "buffer_count", &Z::buffer_count,
-      "with states in files: the number of sub-groups for which host memory has slots, 16 bytes an "
-      "element (gradient, master, two moments). Loads before an update and saves after it use "
-      "these slots; gradients for which there is no slot are read back for the update",
-      positive);
+  rows.add("buffer_count", &Z::buffer_count,
+           "with states in files: the number of sub-groups for which host memory has slots, 16 "
+           "bytes per element (gradient, master, two moments). Loads before an update and saves "
+           "after it use these slots; gradients for which there is no slot are read back for the "
+           "update",
+           positive);
 }
 
 void offload_param_keys(KeyList& keys) {
@@ -73,8 +73,8 @@ void aio_keys(KeyList& keys) {
   rows.add("block_size", &AioConfig::block_size,
            "bytes of one request, a multiple of 512, at most 1 GiB",
            Limits{.low = 512, .high = 1 << 30});
-  rows.add("queue_depth", &AioConfig::queue_depth, "the most requests in flight at one time",
-           Limits{.low = 1, .high = 65536});
+  rows.add("queue_depth", &AioConfig::queue_depth,
+           "the largest number of requests in flight at one time", Limits{.low = 1, .high = 65536});
 }
 
 // In addition to tiers, checks shard groups: mics_shard_size and zero_hpz_partition_size both

@@ -34,7 +34,7 @@ Key& of_type(Key& key) {
       // All of torch's optimizers have maximize, so files that were written from torch's defaults
       // contain it with the value false.
       if (path == "optimizer.params.maximize" && truth_of(given) == false) return;
-      refuse(path, "no parameter of optimizer.type \"{}\"", config.optimizer.type);
+      refuse(path, "not a parameter of optimizer.type \"{}\"", config.optimizer.type);
     }
     set(config, given);
   };
@@ -66,14 +66,14 @@ Key optimizer_type_key() {
       "`OneBitLamb`, `Muon` or `Callback`, any case. A parameter that the chosen type does not "
       "have is refused. With `Callback`, a function of the host updates each element "
       "(`ds_engine_options.update`). `Muon` makes the momentum of every matrix orthogonal and "
-      "leaves parameters of "
-      "fewer than two dimensions, and those with \"embed\" or \"lm_head\" in their name, to AdamW "
-      "([ADR 42](../adr/0042-muon-gathers-momentum.md)). `OneBitAdam` is Adam without bias "
-      "correction and with decoupled decay, and after `freeze_step` ranks average momenta, at one "
-      "bit an element, instead of gradients; it needs ZeRO stage 0 or 1. `OneBitLamb` does the "
-      "same with LAMB. `ZeroOneAdam` also leaves messages out: before `var_freeze_step` it updates "
-      "the variance more and more rarely; afterwards ranks step independently and synchronise at "
-      "intervals. It needs stage 0 ([deepspeed_compat.md](deepspeed_compat.md))",
+      "leaves parameters of fewer than two dimensions, and those with \"embed\" or \"lm_head\" in "
+      "their name, to AdamW ([ADR 42](../adr/0042-muon-gathers-momentum.md)). `OneBitAdam` is Adam "
+      "without bias correction and with decoupled decay, and after `freeze_step` ranks average "
+      "momenta, at one bit per element, instead of gradients; it needs ZeRO stage 0 or 1. "
+      "`OneBitLamb` does the same with LAMB. `ZeroOneAdam` also leaves messages out: before "
+      "`var_freeze_step` it updates the variance more and more rarely; afterwards ranks step "
+      "independently and synchronise at intervals. It needs stage 0 "
+      "([deepspeed_compat.md](deepspeed_compat.md))",
       {},
       type_names()};
 }
@@ -192,10 +192,12 @@ void check_state_names(const std::vector<std::string>& names) {
     const std::string& name = names[i];
     const bool plain = name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == name.npos;
     if (name.empty() || name.size() > 64 || name[0] < 'a' || !plain)
-      refuse(path, "expected names of 1 to 64 of a-z, 0-9 and _, from a letter on, got \"{}\"",
+      refuse(path,
+             "expected names of 1 to 64 characters a-z, 0-9 and _ that begin with a letter, got "
+             "\"{}\"",
              name);
     if (name == "param" || name == "master" || name == "grad")
-      refuse(path, "\"{}\" is the name of what every element has", name);
+      refuse(path, "\"{}\" is reserved, because every element has such a value", name);
     if (std::find(names.begin(), names.begin() + static_cast<int64_t>(i), name) !=
         names.begin() + static_cast<int64_t>(i))
       refuse(path, "\"{}\" is given twice", name);
@@ -341,7 +343,8 @@ void complete_state_types(Config& c) {
   check_needs(c, std::span(rows).first(own ? 1 : 2));
   if (!o.fp32_states && bf16_masters && o.states == DS_DTYPE_F32) o.states = DS_DTYPE_BF16;
   if (o.states == DS_DTYPE_U8 && o.type != "Adam" && o.type != "AdamW") {
-    refuse("optimizer.states", "\"u8\" is for Adam and AdamW, optimizer.type is \"{}\"", o.type);
+    refuse("optimizer.states", "\"u8\" is for Adam and AdamW, but optimizer.type is \"{}\"",
+           o.type);
   }
   if (o.states == DS_DTYPE_U8 && !o.stochastic) {
     c.warnings.emplace_back(
@@ -350,12 +353,12 @@ void complete_state_types(Config& c) {
   }
   const bool lean = bf16_masters || o.states != DS_DTYPE_F32;
   if (lean && (o.type == "Lamb" || o.type == "Muon" || o.type == "Callback")) {
-    refuse("optimizer.type", "\"{}\" keeps masters and states in f32, {} is bf16", o.type,
+    refuse("optimizer.type", "\"{}\" keeps masters and states in f32, but {} is bf16", o.type,
            bf16_masters ? kMasters : "optimizer.states");
   }
   if (o.stochastic && !lean) {
     refuse("optimizer.rounding",
-           "\"stochastic\" needs masters or states in fewer bits than f32, optimizer.states is "
+           "\"stochastic\" needs masters or states in fewer bits than f32, but optimizer.states is "
            "\"f32\"");
   }
 }
@@ -388,7 +391,7 @@ void complete_optimizer(Config& c, const ConfigDocument& reader) {
   if (c.skip_missing &&
       (c.optimizer.compressed() || c.optimizer.type == "Lamb" || c.optimizer.type == "Muon")) {
     refuse("missing_gradients",
-           "\"skip\" needs an optimizer that updates each element by itself, optimizer.type is "
+           "\"skip\" needs an optimizer that updates each element by itself, but optimizer.type is "
            "\"{}\"",
            c.optimizer.type);
   }

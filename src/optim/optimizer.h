@@ -86,7 +86,7 @@ struct Optimizer {
   std::vector<std::string> types;
   // The update instruction (docs/reference/ops.md).
   std::string op;
-  // The states besides the master. All start at zero. Canonical states come first, under torch's
+  // The states other than the master. All start at zero. Canonical states come first, under torch's
   // names.
   std::vector<StateRow> states;
   // Returns the attributes of `op`.

@@ -58,7 +58,7 @@ const std::vector<OptimizerType>& optimizer_types() { return all_types(); }
 
 void add_optimizer_type(OptimizerType type) {
   for (const OptimizerType& known : all_types())
-    require(known.name != type.name, "optimizer.type \"{}\" exists already", type.name);
+    require(known.name != type.name, "optimizer.type \"{}\" is already registered", type.name);
   all_types().push_back(std::move(type));
 }
 

@@ -45,7 +45,7 @@ std::vector<std::string> members_of(const OptimizerConfig& optimizer, bool patte
                                 const std::vector<std::string>& members) {
   for (const char* other : {"betas", "eps", "momentum", "muon_lr", "adam_lr"}) {
     if (name == other)
-      refuse(path + "." + name, "no parameter of optimizer.type \"{}\"", optimizer.type);
+      refuse(path + "." + name, "not a parameter of optimizer.type \"{}\"", optimizer.type);
   }
   refuse(path + "." + name, "a group has {}{}", fmt::join(members, ", "),
          did_you_mean(name, members));

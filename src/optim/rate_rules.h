@@ -6,8 +6,8 @@
 
 namespace ds {
 
-// Rules between the keys of rates. Keys that contradict each other cause DS_ERROR_CONFIG, which
-// names one of them.
+// Rules that the keys of rates must satisfy together. Keys that contradict each other cause
+// DS_ERROR_CONFIG, which names one of them.
 
 // Completes both rates of Muon as DeepSpeed does: each is the given rate, else lr, else the default
 // for matrices or for the other parameters.

@@ -121,7 +121,7 @@ const Parameter* parameter(const Config& c, std::span<const Parameter> ScheduleT
 }
 
 [[noreturn]] void no_parameter_of(const std::string& path, const Config& c) {
-  refuse(path, "no parameter of scheduler.type \"{}\"", c.scheduler.type);
+  refuse(path, "not a parameter of scheduler.type \"{}\"", c.scheduler.type);
 }
 
 double read_schedule_number(const std::string& path, const Json& given,

@@ -47,7 +47,7 @@ class Rewriter {
   void check_logits() const {
     if (from_.outputs.size() < 2) {
       raise(DS_ERROR_UNSUPPORTED,
-            "graph '{}' must have logits as output 1 to continue text, it has {} outputs",
+            "graph '{}' must have logits as output 1 to continue text, but it has {} outputs",
             from_.name, from_.outputs.size());
     }
     const TensorType& type = from_.type(from_.outputs[1].value);

@@ -15,7 +15,7 @@
 // repeated if each round finds its operands where the round before left them. For each transient
 // buffer b of the stretch, one of these must hold:
 // - f(b) = b: it stays over all rounds, like parameters that are gathered once.
-// - b lives within the stretch: each round writes it anew.
+// - b lives within the stretch: each round writes it again.
 // - b was written by the micro-step before, as f(b) is written here for the next (a prefetch), and
 //   its last use comes before f(b) is written. Then both become one buffer, whose contents are used
 //   up before they are written again.

@@ -46,7 +46,7 @@ FolderLock::FolderLock(const std::string& folder) {
     file = File(folder + "/lock", File::Mode::write);
     if (::flock(file.fd(), LOCK_EX | LOCK_NB) == 0) continue;
     if (errno == EWOULDBLOCK) raise_held(folder, file);
-    raise(DS_ERROR_IO, "{}: lock: {}", file.path(), std::strerror(errno));
+    raise(DS_ERROR_IO, "{}: cannot be locked: {}", file.path(), std::strerror(errno));
   } while (!has_name(file));
   std::string text = std::to_string(::getpid()) + "\n";
   file.resize(0);

@@ -208,7 +208,7 @@ std::string needs_text(const std::vector<MemoryLimit>& limits) {
       worst = &limit;
   }
   const bool budget = worst->of.starts_with("memory_budget");
-  return gib_text(worst->needs) + (budget ? " a rank" : " of " + worst->of);
+  return gib_text(worst->needs) + (budget ? " per rank" : " of " + worst->of);
 }
 
 // Returns a line that names the number of machines on which the plan would fit, or nothing. Doubles

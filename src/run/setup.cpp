@@ -76,7 +76,7 @@ void check_order(const Config& config, const CheckpointInfo& saved) {
     if (before.dump() == here.dump() || before.is_null()) return;
     refuse(path,
            "a resumed run goes on with the samples that come next, so it keeps their order; "
-           "checkpoint '{}' has {}, the configuration {}",
+           "checkpoint '{}' has {}, but the configuration has {}",
            saved.path, before.dump(), here.dump());
   };
   auto is_on = [&](const Json& of) {
@@ -89,7 +89,7 @@ void check_order(const Config& config, const CheckpointInfo& saved) {
   if (before != here) {
     refuse(dynamic + "enabled",
            "a resumed run goes on with the samples that come next, so it keeps their order; "
-           "checkpoint '{}' has {}, the configuration {}",
+           "checkpoint '{}' has {}, but the configuration has {}",
            saved.path, before, here);
   }
   if (!here) return;

@@ -31,9 +31,9 @@ inline constexpr int64_t kSamplePrompt = 48;
 // Returns the options of a run's engine with `local_ranks` ranks on this machine.
 EngineOptions run_engine_options(const Config& config, const HfModel& model, int local_ranks);
 
-// Returns the programs of a run's engine besides training and evaluation: a program that generates
-// the sample text, with caches for the length of that text or of a sequence, whichever is shorter.
-// A masked language model, or a run with run.sample_tokens 0, has no such program.
+// Returns the programs of a run's engine other than training and evaluation: a program that
+// generates the sample text, with caches for the length of that text or of a sequence, whichever is
+// shorter. A masked language model, or a run with run.sample_tokens 0, has no such program.
 PlanPrograms run_programs(const Config& config, const HfModel& model);
 
 }  // namespace ds

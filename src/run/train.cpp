@@ -92,7 +92,7 @@ Json run_document(const Json& config, Communicator& comm, const std::string& res
   Json document = Json::parse(text, folder + "/config.json"), old = document;
   if (!config.is_null()) merge_patch(document, config);
   if (member_text(document, "data") != member_text(old, "data")) {
-    refuse("data", "a resumed run keeps its text; it has {}, the new configuration {}",
+    refuse("data", "a resumed run keeps its text; it has {}, but the new configuration has {}",
            member_text(old, "data"), member_text(document, "data"));
   }
   return document;
@@ -104,7 +104,7 @@ Config parse_document(const Json& document, int world, const std::string& resume
     return parse_config(document, world);
   } catch (const Error& error) {
     if (resume.empty()) throw;
-    raise(error.status(), "{}/config.json, with what was given now: {}",
+    raise(error.status(), "{}/config.json with the changes that were given now: {}",
           parse_run_name(resume).folder, error.what());
   }
 }
@@ -287,11 +287,12 @@ class Run {
       for (const std::string& name : keys().bars) {
         double level = bar(name), unit = bits_a_byte();
         if (report.heldout_loss < level) continue;
-        refuse("run.bars",
-               "the held-out loss after step {}, {:.4f} nats a token ({:.3f} bits a byte), is not "
-               "below {}, {:.4f} ({:.3f}); the run is complete in '{}'",
-               report.step, report.heldout_loss, report.heldout_loss * unit, name, level,
-               level * unit, folder_.path);
+        refuse(
+            "run.bars",
+            "the held-out loss after step {}, {:.4f} nats per token ({:.3f} bits per byte), is not "
+            "below {}, {:.4f} ({:.3f}); the run is complete in '{}'",
+            report.step, report.heldout_loss, report.heldout_loss * unit, name, level, level * unit,
+            folder_.path);
       }
       return std::string();
     });
@@ -372,7 +373,7 @@ class Run {
           "text");
     }
     log_->note(fmt::format(
-        "ranks {}, threads a rank {}; memory a rank: device {}, host {}, nvme {}, overhead {}",
+        "ranks {}, threads per rank {}; memory per rank: device {}, host {}, nvme {}, overhead {}",
         comm_.size(), threads_of_rank(config_, comm_.local_size()), bytes_text(plan.device),
         bytes_text(plan.host), bytes_text(plan.nvme),
         bytes_text(engine_->runtime().overhead().total())));
@@ -454,7 +455,7 @@ class Run {
     if (!std::isnan(report.heldout_loss)) {
       const std::string seen = seen_heldout(report);
       std::string line =
-          fmt::format("held-out loss {:.4f} nats a {}token{}{}", report.heldout_loss,
+          fmt::format("held-out loss {:.4f} nats per {}token{}{}", report.heldout_loss,
                       use_ == TextUse::masked ? "masked " : "", seen.empty() ? "" : " of ", seen);
       if (!std::isnan(report.unigram_loss)) {
         line += fmt::format(
@@ -464,7 +465,7 @@ class Run {
       }
       log_->note(line);
       if (double unit = bits_a_byte(); !std::isnan(unit)) {
-        line = fmt::format("bits a byte of the {} held-out bytes: model {:.3f}",
+        line = fmt::format("bits per byte of the {} held-out bytes: model {:.3f}",
                            text_.heldout_bytes, report.heldout_loss * unit);
         for (const auto& [name, loss] : baselines()) {
           line += fmt::format(", {} {:.3f}", baseline_text(name), loss * unit);

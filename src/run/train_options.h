@@ -37,7 +37,7 @@ struct RunProgress {
 using BatchCallback = std::function<bool(int64_t step, int32_t micro_step,
                                          std::span<int32_t> tokens, std::span<int32_t> targets)>;
 
-// Options of train() besides the configuration.
+// Options of train() other than the configuration.
 struct TrainOptions {
   // The run folder to continue, or its checkpoint RUN/checkpoints/NAME; "" starts a new run.
   std::string resume;

@@ -5,7 +5,7 @@
 //
 // Algorithm: if the template marks answers, rendering returns their byte ranges. Otherwise the
 // conversation is rendered up to each answer and through it, and the answer is the difference,
-// provided that each text continues the one before; a template that rewrites earlier turns is
+// provided that each text continues the previous one; a template that rewrites earlier turns is
 // refused. The tokenizer then traces each token to its bytes of the text, and tokens that overlap
 // an answer are targets.
 //

@@ -12,7 +12,7 @@ void compression_keys(KeyList& keys);
 void check_gradient_compression(const Config& config);
 // Throws DS_ERROR_CONFIG if a key contradicts a 1-bit optimizer. Does nothing for other optimizers.
 void check_compressed(const Config& config);
-// Adds a warning for each setting whose codes make bits depend on the number of ranks in spite of
+// Adds a warning for each setting whose codes make bits depend on the number of ranks despite
 // `reproducible`.
 void warn_of_codes(Config& config);
 

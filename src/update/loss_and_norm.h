@@ -20,7 +20,7 @@ void emit_clip(ProgramBuilder& builder, const ZeroPlan& plan, const Config& conf
 // at the place of the first rank that holds the granule.
 StateRef emit_ratios(ProgramBuilder& builder, const ZeroPlan& plan, const OptimizerConfig& config);
 
-// As emit_ratios(), for 1-bit LAMB after its freeze.
+// Like emit_ratios(), for 1-bit LAMB after its freeze.
 StateRef emit_frozen_ratios(ProgramBuilder& builder, const ZeroPlan& plan,
                             const OptimizerConfig& config);
 
@@ -28,7 +28,7 @@ StateRef emit_frozen_ratios(ProgramBuilder& builder, const ZeroPlan& plan,
 // rank updates. The ratios of the rank's next granules follow.
 int64_t first_ratio(const ZeroPlan& plan, BucketId bucket);
 
-// As emit_clip(), for a step whose gradients stay on their rank. Each rank adds up the squares of
+// Like emit_clip(), for a step whose gradients stay on their rank. Each rank adds up the squares of
 // its own mean gradient, and the norm is the root of the mean of these sums over ranks.
 void emit_clip_of_own(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config,
                       BufferId own_norms);

@@ -50,17 +50,19 @@ void zero_keys(KeyList& keys) {
            "0: nothing is partitioned; 1: optimizer states; 2: also gradients; 3: also parameters",
            Limits{.low = 0, .high = 3});
   rows.add("reduce_bucket_size", &Z::reduce_bucket_size,
-           "the most elements of a bucket with more than one parameter. Without the key it is "
-           "16777216 in delegate mode, where gradients of a bucket wait until all have come",
+           "the largest number of elements of a bucket with more than one parameter. Without the "
+           "key it is 16777216 in delegate mode, where gradients of a bucket wait until all have "
+           "arrived",
            positive_elements);
   rows.add("stage3_prefetch_bucket_size", &Z::prefetch_bucket_size,
-           "the most elements that are gathered ahead of their use (also `prefetch_bucket_size`)",
+           "the largest number of elements that are gathered ahead of their use (also "
+           "`prefetch_bucket_size`)",
            elements)
       .also("prefetch_bucket_size");
   rows.add("stage3_max_live_parameters", &Z::max_live_parameters,
-           "the most elements that are gathered at one time (also `max_live_parameters`). The "
-           "limit is soft: an operation may read more, and a delegate host may lease more at once; "
-           "then nothing else is kept or prefetched",
+           "the largest number of elements that are gathered at one time (also "
+           "`max_live_parameters`). The limit is soft: an operation may read more, and a delegate "
+           "host may lease more at once; then nothing else is kept or prefetched",
            elements)
       .also("max_live_parameters");
   rows.add("stage3_max_reuse_distance", &Z::max_reuse_distance,
@@ -74,14 +76,15 @@ void zero_keys(KeyList& keys) {
            elements)
       .also("param_persistence_threshold");
   rows.add("stage3_model_persistence_threshold", &Z::model_persistence_threshold,
-           "the most elements that all parameters which always stay gathered may have together "
-           "(also `model_persistence_threshold`)",
+           "the largest number of elements that all parameters which always stay gathered may have "
+           "together (also `model_persistence_threshold`)",
            not_negative)
       .also("model_persistence_threshold")
       .shown("2^63-1");
-  rows.add("sub_group_size", &Z::sub_group_size,
-           "the most elements of a rank that one update instruction covers; 0: 1,048,576",
-           elements);
+  rows.add(
+      "sub_group_size", &Z::sub_group_size,
+      "the largest number of elements of a rank that one update instruction covers; 0: 1,048,576",
+      elements);
   rows.add("overlap_comm", &Z::overlap_comm,
            "transfers are prefetched and overlap with compute; the bits do not depend on this key");
   rows.add("enable_sanity_checks", &Z::sanity_checks,

@@ -137,7 +137,7 @@ void make_classes(ZeroPlan& plan, const Config& config, const Machine& machine,
         axes.push_back(axis.name);
     }
     require(axes.size() == p.reduced_over.size(),
-            "parameter '{}' is reduced over {}, the mesh is {}", TensorName(p.name),
+            "parameter '{}' is reduced over {}, but the mesh is {}", TensorName(p.name),
             fmt::join(p.reduced_over, " and "), plan.mesh.name());
     const std::vector<std::string_view> data = plan.mesh.data_axes();
     for (std::string_view axis : axes) {
@@ -217,15 +217,16 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
     bool codes = plan.quantization.weights > 0 || plan.quantization.gradients > 0 ||
                  plan.compression.type == "int8";
     if (codes && p.granule % kGranule != 0) {
-      raise(DS_ERROR_UNSUPPORTED,
-            "quantization needs granules of a multiple of {} elements, a granule of '{}' has {}",
-            kGranule, p.name, p.granule);
+      raise(
+          DS_ERROR_UNSUPPORTED,
+          "quantization needs granules of a multiple of {} elements, but a granule of '{}' has {}",
+          kGranule, p.name, p.granule);
     }
   }
   for (const ParamSpec& p : params) {
     if (training && config.optimizer.states == DS_DTYPE_U8 && p.granule % kStateBlock != 0) {
       raise(DS_ERROR_UNSUPPORTED,
-            "{}: \"u8\" needs granules of a multiple of {} elements, a granule of '{}' has {}",
+            "{}: \"u8\" needs granules of a multiple of {} elements, but a granule of '{}' has {}",
             KeyName("optimizer.states"), kStateBlock, TensorName(p.name), p.granule);
     }
     plan.matrices.push_back({p.rows, p.cols});
@@ -258,7 +259,8 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
   trained.missed.resize(params.size(), 0);
   for (const Bucket& b : plan.layout.buckets) {
     if (plan.compression.type != "top_k" || b.numel <= INT32_MAX) continue;
-    raise(DS_ERROR_UNSUPPORTED, "{}: \"top_k\" takes at most {} elements in a bucket, '{}' has {}",
+    raise(DS_ERROR_UNSUPPORTED,
+          "{}: \"top_k\" takes at most {} elements in a bucket, but '{}' has {}",
           KeyName("gradient_compression.type"), INT32_MAX, b.name, b.numel);
   }
   for (BucketId b : plan.layout.buckets.ids()) plan.buckets.push_back(make_params(plan, b));
@@ -268,7 +270,7 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
 
 void set_trained(ZeroPlan& plan, const OptimizerConfig& config, const TrainedParams& trained) {
   if (std::find(trained.frozen.begin(), trained.frozen.end(), 0) == trained.frozen.end())
-    raise(DS_ERROR_CONFIG, "{}: all {} parameters are frozen, at least one must be trained",
+    raise(DS_ERROR_CONFIG, "{}: all {} parameters are frozen, but at least one must be trained",
           KeyName("frozen_parameters"), trained.frozen.size());
   plan.trained = trained;
   for (BucketId b : plan.buckets.ids()) {

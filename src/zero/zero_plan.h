@@ -136,8 +136,8 @@ struct TrainedParams {
   bool operator==(const TrainedParams&) const = default;
 };
 
-// Everything besides the graph that a program is compiled for: how parameters, gradients and states
-// of every bucket are cut, where they lie, and how gradients travel.
+// Everything that a program is compiled for, other than the graph: how parameters, gradients and
+// states of every bucket are cut, where they lie, and how gradients travel.
 struct ZeroPlan {
   int rank = 0;
   Mesh mesh;

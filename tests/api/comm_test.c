@@ -102,7 +102,7 @@ static void reductions(int rank, ds_comm* comm, void* data) {
         "1, 0 and 2");
   check_error(
       reduce(comm, DS_COMM_OP_ALL_REDUCE, &number, 1, DS_DTYPE_I32, DS_REDUCE_OP_MEAN, 0, &most),
-      DS_ERROR_INVALID_ARGUMENT, "mean takes f32");
+      DS_ERROR_INVALID_ARGUMENT, "mean needs type f32");
   check_error(
       reduce(comm, DS_COMM_OP_ALL_REDUCE, &number, 1, DS_DTYPE_I32, (ds_reduce_op)4, 0, &most),
       DS_ERROR_INVALID_ARGUMENT, "op must be sum");

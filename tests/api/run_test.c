@@ -84,7 +84,7 @@ int main(int argc, char** argv) {
            folder, folder);
   check_ok(ds_config_merge(config, patch, &early), "merge");
   check_error(ds_run_train(NULL, early, NULL, 2, NULL, NULL, &stop, NULL), DS_ERROR_STATE,
-              "the stop flag asked to stop before the run began: nothing was made");
+              "the stop flag was set before the run began: nothing was created");
   ds_text_destroy(early);
   stop = 0;
   seen.stop_at = -1;
@@ -120,7 +120,7 @@ int main(int argc, char** argv) {
            "{\"train_batch_size\": 1, \"data\": {\"paths\": [\"%s/config.json\"]}}", folder);
   snprintf(parts, sizeof parts, "%.200s/t.tokens", folder);
   stop = 1;
-  check_error(ds_run_tokenize(patch, parts, &stop, &text), DS_ERROR_USER, "a stop was asked for");
+  check_error(ds_run_tokenize(patch, parts, &stop, &text), DS_ERROR_USER, "a stop was requested");
   stop = 0;
   check(access(parts, F_OK) != 0, "nothing is written");
   check_ok(ds_run_tokenize(patch, parts, &stop, &text), "tokenize");

@@ -272,7 +272,7 @@ static void versioned(void) {
   check(value_at(copy, 1, 0) == 4 && value_at(copy, 1, 1) == 5, "its second row");
   check_error(ds_tensor_copy(tensor, copy, NULL), DS_ERROR_INVALID_ARGUMENT, "to must be writable");
   check_error(ds_tensor_to_dlpack(tensor, &old, NULL), DS_ERROR_INVALID_ARGUMENT,
-              "tensor is read-only, which only out_versioned can say");
+              "tensor is read-only, which only out_versioned can express");
   check_error(ds_tensor_to_dlpack(tensor, NULL, NULL), DS_ERROR_INVALID_ARGUMENT, "got none");
   check_ok(ds_tensor_to_dlpack(tensor, NULL, &out), "export");
   check(out->version.major == 1 && out->flags == 1 && out->tensor.strides[0] == 3,

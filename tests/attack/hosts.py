@@ -472,7 +472,7 @@ def restarts(site, draw, way=None, how=None, steps=200):
     site.until_end(ranks, 120)
     require(ranks[0].code == 0, f"the launcher ended with code {ranks[0].code}\n{site.logs()}")
     lines = ranks[0].errors()
-    require(re.search(r"^libds launch: .*host 'b' cannot be logged in to by ssh: .*restart \d of 9", lines, re.M), site.logs())
+    require(re.search(r"^libds launch: .*cannot log in to host 'b' by ssh: .*restart \d of 9", lines, re.M), site.logs())
     require(re.search(rf"restart \d of 9 on {2 if awaited else 1} rank", lines), site.logs())
     require(site.hash("run") == site.reference(), f"the state is not that of the undisturbed run\n{site.logs()}")
     site.nothing_left("a")

@@ -75,7 +75,7 @@ TEST(Attachments, ADamagedFileIsNamed) {
   }
 }
 
-// Without one of its files a checkpoint is incomplete, so the one before it is found.
+// Without one of its files a checkpoint is incomplete, so the previous one is found.
 TEST(Attachments, ACheckpointWithoutAFileIsIncomplete) {
   TempFolder folder;
   const std::string first = save_attached(folder.path(), 2, 1),

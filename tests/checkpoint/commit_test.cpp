@@ -144,7 +144,7 @@ TEST(CheckpointCommit, AManifestThatCannotBeReadAgainIsNotCommitted) {
     expect_names(
         message_of([&] { save_checkpoint(state, folder.path(), info); }, DS_ERROR_INVALID_ARGUMENT),
         {folder /
-         "step-00000004-2/manifest.json: at most 268435456 bytes can be read, this would have "
+         "step-00000004-2/manifest.json: at most 268435456 bytes can be read, but this would have "
          "2684"});
   });
   EXPECT_EQ(names(folder.path()), (Names{"step-00000002-1"}));

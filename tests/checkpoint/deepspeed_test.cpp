@@ -526,7 +526,7 @@ TEST(DeepSpeed, NothingInAPickleIsExecuted) {
     zip.add("archive/data.pkl", pickle.finish());
     zip.finish();
     expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_UNSUPPORTED),
-                 {place, std::string(module) + "." + name, "nothing of it was run"});
+                 {place, std::string(module) + "." + name, "no part of it was run"});
     EXPECT_FALSE(exists(proof));
   }
   // A call of an unknown function creates a placeholder object; the load then fails because

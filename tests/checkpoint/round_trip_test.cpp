@@ -120,8 +120,8 @@ TEST(Checkpoint, KindsAreThoseOfTheOptimizer) {
   });
   auto [status, message] = load_error(path);
   EXPECT_EQ(status, DS_ERROR_CONFIG);
-  EXPECT_EQ(message, "the optimizer has states master, exp_avg, exp_avg_sq, checkpoint '" + path +
-                         "' has master, momentum_buffer");
+  EXPECT_EQ(message, "the optimizer has states master, exp_avg, exp_avg_sq, but checkpoint '" +
+                         path + "' has master, momentum_buffer");
 }
 
 TEST(Checkpoint, InfoIsReadBack) {

@@ -72,7 +72,7 @@ refused 2 "master-port: must be an integer from 1 to 65535, got 0" launch -n 2 -
 refused 1 "hostfile 'hosts': No such file or directory" launch --hostfile hosts true
 refused 1 "hostfile 'pipe': must be a regular file" launch --hostfile pipe true
 refused 1 "hostfile '~/hosts': No such file or directory; only a shell replaces ~" launch --hostfile '~/hosts' true
-refused 2 "log-dir: 's3://bucket/logs' cannot be made; it is an address" launch -n 1 --log-dir s3://bucket/logs true
+refused 2 "log-dir: 's3://bucket/logs' cannot be created; it is an address" launch -n 1 --log-dir s3://bucket/logs true
 refused 1 "unexpected end of input" train --config pipe
 refused 1 "'/dev/zero': has more than 16777216 bytes" train --config /dev/zero
 refused 1 "odd_run/config.json: must be a regular file, but is a pipe" train --resume odd_run
@@ -169,7 +169,7 @@ refused 2 gpu verify nowhere --tier gpu
 refused 1 "nvme_path: 'no/such' is not a folder" verify "$here/../data/models/gpt2" --tier nvme --nvme-path no/such
 refused 1 "nvme_path: '~/scratch' is not a folder; only a shell replaces ~" verify "$here/../data/models/gpt2" --tier nvme --nvme-path '~/scratch'
 refused 1 "is not a run folder; it is the folder of a Hugging Face model" train --resume "$here/../data/models/gpt2"
-refused 1 "'s3://bucket/plan.svg' cannot be made; it is an address" plan --config "$here/tiny.json" --svg s3://bucket/plan.svg
+refused 1 "'s3://bucket/plan.svg' cannot be created; it is an address" plan --config "$here/tiny.json" --svg s3://bucket/plan.svg
 [ ! -e no ] || { echo "verify made a folder"; bad=1; }
 refused 1 nowhere/golden.json verify nowhere
 refused 1 "'nowhere' is not a checkpoint of DeepSpeed or libds, nor a folder with one (DeepSpeed's has a file 'latest' that names it)" convert nowhere target

@@ -24,7 +24,7 @@ OMP_NUM_THREADS=1 "$libds" launch -n 2 "$libds" train --config "$root/examples/t
   > out 2> err || code=$?
 [ $code -eq 1 ] || fail "exit code $code of a run above its bars, not 1"
 for words in '^vocabulary: 2048 tokens' '^sample before the first step' '^sample after step 3' 'the run ends at step 3' \
-  '^bits a byte of the [0-9]* held-out bytes: model .* unigram .* bigram .* gzip -9 '; do
+  '^bits per byte of the [0-9]* held-out bytes: model .* unigram .* bigram .* gzip -9 '; do
   grep -q "$words" out || fail "no line '$words'"
 done
 grep -q 'run.bars: .* is not below unigram.*the run is complete' err || fail "the missed bar is not named"

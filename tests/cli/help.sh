@@ -42,7 +42,7 @@ sed '1s/{/{"memory_budget": {"device": "100 KiB"},/' "$here/tiny.json" > small.j
 code=0
 "$libds" plan --config small.json -n 2 > out || code=$?
 [ $code = 3 ] || fail "a plan beyond its budget: code $code"
-head -1 out | grep -Eq '^does not fit: needs .* GiB a rank, memory_budget.device is .*(it fits|it still needs)' || fail "$(head -1 out)"
+head -1 out | grep -Eq '^does not fit: needs .* GiB per rank, but memory_budget.device is .*(it fits|it still needs)' || fail "$(head -1 out)"
 grep -Eq '^device +total +[0-9]+ +[0-9.]+  budget 102400' out || fail "no table: $(cat out)"
 code=0
 "$libds" plan --config small.json -n 2 --json > out || code=$?

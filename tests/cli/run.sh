@@ -39,7 +39,7 @@ code=0
 "$libds" train --config bars.json --data text.txt --steps 2 --quiet --dir barred > out 2> err || code=$?
 [ $code -eq 1 ] && [ "$(wc -l < err)" = 1 ] && grep -q 'run.bars: the held-out loss after step 2' err ||
   fail "exit code $code for a missed bar: $(cat err)"
-[ -s barred/report.html ] && grep -q 'bits a byte of the .* held-out bytes: model' out || fail "a missed bar leaves: $(cat out)"
+[ -s barred/report.html ] && grep -q 'bits per byte of the .* held-out bytes: model' out || fail "a missed bar leaves: $(cat out)"
 
 # ended WHAT CODE: waits for $pid, which must end with CODE.
 ended() {
@@ -160,7 +160,7 @@ done
 "$libds" verify grown > out 2> err || true
 grep -q '^damaged  grown/checkpoints/step-00000006-2: ' out || fail "verify of a run: $(cat out)"
 "$libds" launch -n 2 "$libds" train --resume grown --steps 7 --quiet > out 2> err || fail "no resume after damage: $(cat err)"
-grep -q "is skipped for the one before, 'grown/checkpoints/step-00000003-1'" err || fail "no word of it: $(cat err)"
+grep -q "is skipped, and the previous one is used, 'grown/checkpoints/step-00000003-1'" err || fail "no word of it: $(cat err)"
 
 # If one rank is killed, the other rank leaves its flight record in the run folder.
 : > out

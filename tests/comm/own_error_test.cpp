@@ -10,7 +10,7 @@
 #include "support/errors.h"
 #include "support/spawn.h"
 
-// Only one rank fails in the middle of a collective.
+// Tests a collective in the middle of which only one rank fails.
 namespace ds {
 namespace {
 

@@ -83,7 +83,7 @@ double bound(float scale, int64_t bits) {
 }
 
 TEST_F(Quantize, IsOffByAtMostHalfAScale) {
-  // So many granules are divided into several tasks.
+  // This number of granules is divided into several tasks.
   const int64_t granules = 150;
   for (DType type : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
     Tensor x = spread(granules, 1).as(type);

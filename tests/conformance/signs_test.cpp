@@ -159,7 +159,7 @@ TEST_F(Signs, AllReduceHasTheBytesThatDeepSpeedRecorded) {
                                answered = bytes_of(*tensors.find(name + ".phase2_sign_bytes"));
     ASSERT_EQ(static_cast<int64_t>(input.size()), calls * ranks * numel);
     ASSERT_EQ(static_cast<int64_t>(output.size()), calls * numel);
-    // Every so many elements of the input are 0.
+    // With zero_every N, every N-th element of each tensor is 0, and no other element is.
     if (const Json* zeros = c.find("zero_every")) {
       for (size_t e = 0; e < input.size(); ++e) {
         const bool zero = static_cast<int64_t>(e) % numel % zeros->integer() == 0;

@@ -72,7 +72,7 @@ std::vector<OpCase> wide_op_cases() {
   for (int64_t r : {0, 1, 2}) targets.set(r, 699);
   loss = add("cross_entropy", {}, {logits, targets});
   add("cross_entropy_dx", {}, {one, logits, targets, loss[1]});
-  // So many words that each thread fetches several times, with a tail.
+  // There are enough words for each thread to fetch several times, and a tail.
   Tensor many = real({2, 16411}), of_many = random_ids(2, 16411, 6);
   for (const Attrs& attrs : {Attrs{}, Attrs{{"label_smoothing", 0.2}, {"z_loss", 0.03}}}) {
     loss = add("cross_entropy", attrs, {many, of_many});

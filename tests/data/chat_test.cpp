@@ -131,7 +131,6 @@ TEST_F(ChatLines, AnswersAreFoundByComparingPrefixes) {
   EXPECT_EQ(targets("qwen3", once), "<think>\n\n</think>\n\na<|im_end|>\n");
 }
 
-// Other common forms of lines are read as conversations.
 TEST_F(ChatLines, FormsOfOtherProgramsAreReadAsConversations) {
   const std::string messages =
       R"({"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "q\nabout"},

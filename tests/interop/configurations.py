@@ -118,7 +118,7 @@ def may_refuse(path, value, reason):
     if re.search(r"is (below|above|not below) |must be (above|at least|positive)", reason):
         return is_number(value)
     # The value needs a feature that libds lacks, is an unknown name, or is of another kind.
-    return bool(re.search(r"unsupported by this version|unknown|contradicts|needs (bf16|zero_optimization.stage)|fills no value in|expected (two|three) numbers|expected an array|"
+    return bool(re.search(r"unsupported by this version|unknown|contradicts|needs (bf16|zero_optimization.stage)|does not fill in a value|expected (two|three) numbers|expected an array|"
                           r"expected a section|: missing|must not be above", reason))
 
 

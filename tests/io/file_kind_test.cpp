@@ -187,7 +187,7 @@ TEST_F(FileKind, TheReasonAFileCannotBeOpenedIsNamed) {
         [&] { File(name, File::Mode::create); }, [&] { File(name, File::Mode::write); }};
     for (const auto& make : makers) {
       expect_names(message_of(make, DS_ERROR_INVALID_ARGUMENT),
-                   {"'" + name + "' cannot be made; ", reason});
+                   {"'" + name + "' cannot be created; ", reason});
     }
   }
   // Folders that already have such a name are used.

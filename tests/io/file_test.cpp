@@ -159,9 +159,9 @@ TEST(Owner, OtherUsersFilesAndLinksAreRefused) {
   require_own_folder(folder / "link/.");
   if (geteuid() != 0) GTEST_SKIP() << "only root gives files away";
   for (const std::string& path : {file, inside}) ASSERT_EQ(chown(path.c_str(), 4242, 4242), 0);
-  EXPECT_EQ(
-      status_of([&] { require_own_file(file); }, "belongs to user 4242, this process to user 0"),
-      DS_ERROR_IO);
+  EXPECT_EQ(status_of([&] { require_own_file(file); },
+                      "belongs to user 4242, but this process to user 0"),
+            DS_ERROR_IO);
   EXPECT_EQ(status_of([&] { require_own_folder(inside); }, "belongs to user 4242"), DS_ERROR_IO);
 }
 

@@ -154,7 +154,7 @@ TEST(Hostfile, RefusalsOfFiltersNameOptionAndText) {
     return refusal([&] { filter_hosts(pool, in, out); });
   };
   EXPECT_EQ(of("c", ""), "--include: host 'c' is not in the hostfile");
-  EXPECT_EQ(of("", "b:3"), "--exclude: host 'b' has no slot 3, it has 1 slots");
+  EXPECT_EQ(of("", "b:3"), "--exclude: host 'b' has no slot 3; it has 1 slots");
   EXPECT_EQ(of("a:x", ""), "--include: a slot of host 'a' must be a number, got 'x'");
   EXPECT_EQ(of("a:0:1", ""), "--include: must be HOST or HOST:SLOT,..., got 'a:0:1'");
   EXPECT_EQ(of("a", "b"), "--include and --exclude cannot be given together, got 'a' and 'b'");

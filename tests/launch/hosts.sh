@@ -60,9 +60,9 @@ printf 'a slots=1\nd slots=1\n' > absent
 printf 'a slots=1\nnobody slots=1\n' > unknown
 printf 'a slots=1\n-oProxyCommand=x slots=1\n' > evil
 printf 'a slots=1\nb slots=1\na slots=2\n' > double
-fails 1 "host 'c' cannot be logged in to by ssh: ssh: connect to host c port 22: Connection refused" --hostfile refusing true
-fails 1 "host 'd' cannot be logged in to by ssh: ssh: connect to host d port 22: No route to host" --hostfile absent true
-fails 1 "host 'nobody' cannot be logged in to by ssh: ssh: Could not resolve hostname nobody" --hostfile unknown true
+fails 1 "cannot log in to host 'c' by ssh: ssh: connect to host c port 22: Connection refused" --hostfile refusing true
+fails 1 "cannot log in to host 'd' by ssh: ssh: connect to host d port 22: No route to host" --hostfile absent true
+fails 1 "cannot log in to host 'nobody' by ssh: ssh: Could not resolve hostname nobody" --hostfile unknown true
 fails 1 "host '-oProxyCommand=x': must be a name" --hostfile evil true
 fails 1 "hostfile 'double', line 3: host 'a' is in line 1, too" --hostfile double true
 fails 1 "--master-port: port 22 is taken on this host" --hostfile two --master-port 22 true

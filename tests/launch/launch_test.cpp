@@ -302,8 +302,8 @@ TEST(Launch, RefusesAForeignFileAsALog) {
   EXPECT_EQ(start_outcome(), "accepted");
 }
 
-// A failing network closes no connection: the agent of a launcher that has become silent must end
-// its processes by itself.
+// A failing network does not close connections, so the agent of a launcher that has become silent
+// must end its processes by itself.
 TEST(Launch, AnAgentDoesNotOutliveASilentLauncher) {
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);

@@ -85,7 +85,7 @@ fails 7 "libds launch: rank 0 on host 'a' exited with code 7" $by_ssh two sh -c 
 # ---- bad input ---------------------------------------------------------------------------------------------------------
 
 printf 'a slots=1\nd slots=1\n' > absent
-fails 1 "host 'd' cannot be logged in to by ssh: ssh: connect to host d port 22: No route to host" $by_ssh absent true
+fails 1 "cannot log in to host 'd' by ssh: ssh: connect to host d port 22: No route to host" $by_ssh absent true
 fails 1 "--master-port: port 22 is taken on this host" $by_ssh two --master-port 22 true
 on a cp /bin/true /dev/shm/only_here
 code=0

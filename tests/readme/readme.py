@@ -157,7 +157,7 @@ def figures():
         expect(abs(mine / other - float(ratio)) < 0.006, f"{ours} over {theirs} is not {ratio}")
         for figure in (ours, theirs):
             expect(re.search(rf"\b{figure.replace(',', ',?')}\b", page), f"{figure} of `{command}` is not in benchmarks.md")
-    for figure in re.search(r"^bits a byte .*$", README, re.M)[0].replace("-9 ", " ").split("bytes:")[1].split(","):
+    for figure in re.search(r"^bits per byte .*$", README, re.M)[0].replace("-9 ", " ").split("bytes:")[1].split(","):
         expect(re.search(rf"\b{figure.split()[-1]}\b", page), f"'{figure.strip()}' is not in benchmarks.md")
 
 

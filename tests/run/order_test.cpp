@@ -1,5 +1,5 @@
-// Compares the order of samples in runs that are resumed with other batch sizes with the formula of
-// docs/reference/data.md. Also tests held-out losses on any layout, and padding rows.
+// Checks that runs that are resumed with other batch sizes use samples in the order of the formula
+// in docs/reference/data.md. Also tests held-out losses on any layout, and padding rows.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -252,7 +252,7 @@ TEST_F(DataOrder, AResumedRunContinuesWithTheNextSample) {
     std::string message = test::train_error(Json::parse(changes), DS_ERROR_CONFIG, options);
     EXPECT_NE(message.find(part), std::string::npos) << message;
   };
-  refused(R"({"run": {"sequence": 11}})", "has 12, the configuration 11");
+  refused(R"({"run": {"sequence": 11}})", "has 12, but the configuration has 11");
   refused(R"({"run": {"seed": 6}})", "run.seed: a resumed run");
   refused(R"({"data_efficiency": {"enabled": true, "data_sampling": {"enabled": true,
              "dynamic_batching": {"enabled": true, "max_tokens": 30}}}})",

@@ -61,8 +61,8 @@ TEST(PlanFit, NamesBothNumbersAndASolution) {
   made = make_plan(source);
   fit = plan_fit(source, made);
   EXPECT_FALSE(fit.fits());
-  expect_names(fit.text(),
-               {"does not fit: needs ", " GiB a rank, memory_budget.device is ", "it fits with "});
+  expect_names(fit.text(), {"does not fit: needs ", " GiB per rank, but memory_budget.device is ",
+                            "it fits with "});
   EXPECT_EQ(fit.json().find("fits")->boolean(), false);
   EXPECT_EQ(fit.json().find("limits")->array()[0].find("has")->integer(), limit);
 }

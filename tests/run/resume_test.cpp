@@ -186,7 +186,8 @@ TEST_F(RunTrain, AResumeFallsBackFromADamagedCheckpoint) {
   EXPECT_EQ(payload_hash(again.checkpoint), hash);
   ASSERT_EQ(warnings.lines().size(), 1u);
   EXPECT_NE(warnings.lines()[0].find("exp_avg.safetensors"), std::string::npos);
-  EXPECT_NE(warnings.lines()[0].find("is skipped for the one before"), std::string::npos);
+  EXPECT_NE(warnings.lines()[0].find("is skipped, and the previous one is used"),
+            std::string::npos);
 }
 
 std::vector<int64_t> steps(const std::string& folder) {

@@ -295,7 +295,7 @@ Json config_schema() {
       put("bfloat16." + key.path.substr(5), renamed(schema, key.path));
     for (const DeprecatedName& name : kDeprecatedNames) {
       if (key.path != name.path) continue;
-      // Names of earlier versions were switches, where true means "cpu".
+      // Under their names of earlier versions these keys were switches, and true meant "cpu".
       const bool on_or_off = key.kind == KeyKind::boolean || key.path.ends_with(".device");
       if (on_or_off)
         put(name.name, renamed(Json::parse(R"({"type": ["boolean", "integer", "string", "null"]})"),

@@ -248,10 +248,10 @@ TEST(ParamClasses, AnAxisThatTheMeshLacksIsRefused) {
   Case c{.experts = 2, .copies = 2};
   Graph graph = graph_of(c, 0);
   graph.params.back().reduced_over = {"tensor"};
-  EXPECT_EQ(
-      message_of([&] { compile_plan(graph, config_of(c, ""), 0, c.mesh(), Machine{}); },
-                 DS_ERROR_INVALID_ARGUMENT),
-      "parameter 'experts' is reduced over tensor, the mesh is expert:2,expert_data:2,replica:1");
+  EXPECT_EQ(message_of([&] { compile_plan(graph, config_of(c, ""), 0, c.mesh(), Machine{}); },
+                       DS_ERROR_INVALID_ARGUMENT),
+            "parameter 'experts' is reduced over tensor, but the mesh is "
+            "expert:2,expert_data:2,replica:1");
   EXPECT_EQ(message_of(
                 [] {
                   Mesh({{kData, 2}, {kExpert, 2}});

@@ -242,7 +242,8 @@ TEST(DelegateHost, TheNumberOfMicroStepsIsFree) {
                         }),
                   want)
             << where;
-        // As a framework does: each micro-step is the last, or another one follows.
+        // The host announces, as a framework does, whether each micro-step is the last or another
+        // one follows.
         EXPECT_EQ(train(c, world, steps,
                         [&](DelegateEngine& engine, int64_t m, int64_t micros) {
                           if (m < micros) tell(engine, m + 1 < micros ? m + 2 : m + 1);

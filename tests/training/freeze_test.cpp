@@ -118,8 +118,7 @@ TEST(Freeze, FreezingForAWhileHasEqualBitsOnEveryLayout) {
 }
 
 // Frozen masters keep their bits and all others change; parameters that were never trained have no
-// states. Proves {engine.freeze.states}, with
-// ThawingHasEqualBitsOnEveryLayout.
+// states. Proves {engine.freeze.states}, with ThawingHasEqualBitsOnEveryLayout.
 TEST(Freeze, FrozenParametersKeepTheirStates) {
   Point p;
   p.world = 1;
@@ -449,7 +448,6 @@ TEST(Freeze, ALoadWarnsOfDroppedStates) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
-// Thawing one by one needs no more memory than thawing at once.
 TEST(Freeze, ThawingOneByOneNeedsNoMoreMemory) {
   auto comm = create_communicator("self", {});
   Point p{.world = 1, .bucket_size = 600};

@@ -1,5 +1,5 @@
-// Tests compressed gradients: equal to a reference in the test, independent of the layout; the
-// bytes they send, the state they save and the settings they refuse.
+// Tests that compressed gradients equal a reference in this test and do not depend on the layout.
+// Also tests the bytes that are sent, the states that are saved and the settings that are refused.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -65,7 +65,7 @@ struct LedgerCase {
   int64_t max_reuse_distance = 0;
   // Elements that one update instruction covers.
   int64_t sub_group_size = 0;
-  // The most bytes of accumulators of the file tier that stay in host memory.
+  // The largest number of accumulator bytes of the file tier that stay in host memory.
   int64_t resident_accumulators = 0;
 };
 

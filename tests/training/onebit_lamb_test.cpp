@@ -261,8 +261,8 @@ TEST(OneBitLamb, InvalidConfigurationsAreRefused) {
       {R"({"factor_max": 0.25})", "", "factor_min: must not be above factor_max 0.25, got 0.5"},
       {R"({"factor_threshold": "a"})", "", "factor_threshold"},
       {R"({"min_coeff": 3, "max_coeff": 2})", "", "max_coeff"},
-      {R"({"var_freeze_step": 3})", "", "no parameter of"},
-      {R"({"eps_inside_sqrt": true})", "", "no parameter of"},
+      {R"({"var_freeze_step": 3})", "", "not a parameter of"},
+      {R"({"eps_inside_sqrt": true})", "", "not a parameter of"},
   };
   for (const auto& c : cases) {
     const std::string message = refusal(c.params, c.more);

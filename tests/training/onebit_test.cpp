@@ -203,8 +203,8 @@ TEST(OneBit, SendsOneBitAnElement) {
         step_of(engine, s);
         steps.push_back(bytes_received(engine) - before);
       }
-      // The least that any all-reduce of bf16 gradients receives: a rank's part from all other
-      // ranks, and the other ranks' parts of the sum.
+      // The smallest number of bytes that any all-reduce of bf16 gradients receives: a rank's part
+      // from all other ranks, and the other ranks' parts of the sum.
       const double share = static_cast<double>(world - 1) / world;
       const double bf16 = 2 * share * 2 * (40000 + 999 + 60000);
       double all = 0;
@@ -480,8 +480,8 @@ TEST(OneBit, InvalidConfigurationsAreRefused) {
       {R"({"optimizer": {"type": "OneBitAdam", "params": {"freeze_step": 0}}})", "freeze_step"},
       {R"({"optimizer": {"type": "OneBitAdam", "params": {"freeze_step": 2.5}}})", "freeze_step"},
       {R"({"optimizer": {"type": "OneBitAdam", "params": {"adam_w_mode": false}}})",
-       "no parameter of"},
-      {R"({"optimizer": {"type": "AdamW", "params": {"freeze_step": 5}}})", "no parameter of"},
+       "not a parameter of"},
+      {R"({"optimizer": {"type": "AdamW", "params": {"freeze_step": 5}}})", "not a parameter of"},
       {R"({"optimizer": {"type": "OneBitAdam"}, "zero_optimization": {"stage": 2}})",
        "needs zero_optimization.stage 0 or 1, got 2"},
       {R"({"optimizer": {"type": "OneBitAdam"}, "zero_optimization": {"stage": 3}})",

@@ -198,7 +198,7 @@ TEST(SlicedParams, AWrongSliceIsRefused) {
             "the slice of parameter 'a' must cut one of 2 dimensions, got 2");
   EXPECT_EQ(
       refusal([](Parameter& p, Config&) { p.slice->runs.pop_back(); }, DS_ERROR_INVALID_ARGUMENT),
-      "the slice of parameter 'a' has shape [12,12], the graph [18,12]");
+      "the slice of parameter 'a' has shape [12,12], but [18,12] in the graph");
   EXPECT_EQ(
       refusal(
           [](Parameter& p, Config&) {
@@ -208,7 +208,7 @@ TEST(SlicedParams, AWrongSliceIsRefused) {
       "parameter 'a' has an extent of 12, which is negative or makes its size exceed 64 bits");
   EXPECT_EQ(
       refusal([](Parameter& p, Config&) { p.slice->axes = {"tensr"}; }, DS_ERROR_INVALID_ARGUMENT),
-      "parameter 'a' is cut over 'tensr', the mesh is tensor:2,data:1");
+      "parameter 'a' is cut over 'tensr', which is not an axis of mesh tensor:2,data:1");
   EXPECT_EQ(refusal([](Parameter&, Config& c) { c.gradient_clipping = 1; }, DS_ERROR_UNSUPPORTED),
             "parameter 'a' is cut over 'tensor', whose ranks compute separate norms: "
             "gradient_clipping must be 0, got 1");
@@ -219,7 +219,7 @@ TEST(SlicedParams, AWrongSliceIsRefused) {
     Engine engine(config_of(w, ""), graph_of(comm.rank(), 3), comm, options);
     EXPECT_EQ(message_of([&] { engine.store().read_tensor(ParamId(0), "master"); },
                          DS_ERROR_INVALID_ARGUMENT),
-              "parameter 'a' has 432 elements, its slices have 288");
+              "parameter 'a' has 432 elements, but its slices have 288");
   });
 }
 

@@ -303,8 +303,8 @@ TEST(ZeroOne, InvalidConfigurationsAreRefused) {
       {R"({"var_update_scaler": 0})", "", "var_update_scaler"},
       {R"({"local_step_scaler": -1})", "", "local_step_scaler"},
       {R"({"local_step_clipper": 1.5})", "", "local_step_clipper"},
-      {R"({"freeze_step": 5})", "", "no parameter of"},
-      {R"({"factor_max": 5})", "", "no parameter of"},
+      {R"({"freeze_step": 5})", "", "not a parameter of"},
+      {R"({"factor_max": 5})", "", "not a parameter of"},
   };
   for (const auto& c : cases) {
     const std::string message = refusal(c.params, c.more);

@@ -66,7 +66,7 @@ end
     unsafe_store!(Ptr{UInt64}(capsule.raw + fieldoffset(Libds.DLVersioned, 5)), 1)
     lent = Tensor(capsule)
     @test Array(lent) == [1 2 3; 4 5 6]
-    refused(() -> copyto!(lent, zeros(Int64, 2, 3)), Libds.DS_ERROR_INVALID_ARGUMENT, "reading only")
+    refused(() -> copyto!(lent, zeros(Int64, 2, 3)), Libds.DS_ERROR_INVALID_ARGUMENT, "marks as read-only")
     @test unsafe_load(Libds.VersionedCapsule(Tensor(ones(3))).raw).tensor.bits == 64
     # A lent array gets a new export.
     b = ones(Float64, 5)

@@ -159,7 +159,7 @@ def named(name: str, error: Exception) -> Exception:
 
 def unmade(kind: str) -> StateError:
     """Returns the error of a call on an object whose class has an __init__ that does not call the one of libds."""
-    return StateError(Status.STATE, f"this {kind} was not made: an __init__ of its class must call that of libds.{kind}")
+    return StateError(Status.STATE, f"this {kind} was not initialized: the __init__ of its class must call libds.{kind}.__init__")
 
 
 def refuse(message: str) -> InvalidArgument:

@@ -42,7 +42,7 @@ libds.set_log(log)
 refused(KeyError, lambda: run(2, batch), "mine")
 """)
 
-    def test_numbers_whose_sequence_changes_while_it_is_read(self):
+    def test_a_sequence_may_change_while_it_is_read(self):
         self.survives("""
 class Number:
     def __index__(self):
@@ -52,7 +52,7 @@ graph = libds.lowlevel.graph_create("g", 1)
 refused(libds.Error, lambda: libds.lowlevel.graph_param(graph, "w", dims, "zeros", 0.0))
 """)
 
-    def test_texts_that_c_cannot_have_are_refused_by_name(self):
+    def test_texts_that_c_cannot_represent_are_refused_by_name(self):
         self.survives("""
 for call in (lambda: libds.Graph("\\ud800", 4), lambda: libds.generate("a", "b\\0c"), lambda: libds.Comm("self\\0")):
     refused(libds.InvalidArgument, call, "must")

@@ -117,15 +117,15 @@ def a_delegate(comm):
 
 
 class Collectives(unittest.TestCase):
-    def test_ranks_that_are_threads(self):
+    def test_collectives_work_between_threads(self):
         ranks(3, everything)
 
     @unittest.skipUnless(os.environ.get("DS_COMMAND"), "the command is not built")
-    def test_ranks_that_are_processes(self):
+    def test_collectives_work_between_processes(self):
         subprocess.run([os.environ["DS_COMMAND"], "launch", "-n", "3", sys.executable, __file__, "--rank"], check=True,
                        timeout=60)
 
-    def test_ranks_over_callables(self):
+    def test_collectives_work_over_callables(self):
         letters = Letters(3)
         on_threads(3, lambda rank: everything(letters.comm(rank)))
         plain = Letters(3)
@@ -133,7 +133,7 @@ class Collectives(unittest.TestCase):
             np.float32([rank, 1])).tolist())
         self.assertEqual(totals, [[3, 3]] * 3)
 
-    def test_callables_that_fail(self):
+    def test_errors_of_callables_and_arguments_are_raised(self):
         def gather(data):
             raise KeyError("no such group")
 
@@ -156,7 +156,7 @@ class Collectives(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "both be given or both be NULL"):
             letters.comm(0, send=None)
 
-    def test_what_a_callable_destroys_ends_with_the_call(self):
+    def test_a_comm_that_a_callable_closes_lives_until_the_call_ends(self):
         class Held:
             pass
 
@@ -185,7 +185,7 @@ class Collectives(unittest.TestCase):
         gc.collect()
         self.assertEqual(sorted(ended), [0, 1])
 
-    def test_a_callable_ends_the_group_or_uses_it(self):
+    def test_a_callable_may_end_its_group_but_not_use_it(self):
         letters, reasons = Letters(2), []
 
         def body(rank):
@@ -253,7 +253,7 @@ class Collectives(unittest.TestCase):
 
         ranks(2, body)
 
-    def test_an_abort_from_another_thread_ends_what_waits(self):
+    def test_an_abort_from_another_thread_ends_waiting_calls(self):
         def body(comm):
             timer = threading.Timer(0.05, comm.abort, ["enough"])
             if comm.rank == 0:
@@ -276,7 +276,7 @@ class Collectives(unittest.TestCase):
 
         ranks(2, body)
 
-    def test_bad_arguments_change_nothing_and_say_what_is_wrong(self):
+    def test_bad_arguments_are_explained_and_change_nothing(self):
         def body(comm):
             ones = np.ones(4, np.float32)
             for call, words in [
@@ -321,7 +321,7 @@ class Signals(unittest.TestCase):
     class Heard(Exception):
         pass
 
-    def test_what_a_signal_handler_raises_ends_the_wait_and_the_group(self):
+    def test_an_exception_of_a_signal_handler_ends_the_wait_and_the_group(self):
         def handler(*_):
             raise self.Heard
 

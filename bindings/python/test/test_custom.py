@@ -26,7 +26,7 @@ def backward(inputs, outputs, output_grads, input_grads):
 
 
 class Custom(unittest.TestCase):
-    def test_values_and_gradients(self):
+    def test_values_and_gradients_are_those_of_the_callbacks(self):
         x, target = linear_batch()
         with libds.Engine(CONFIG, square_graph(forward, backward), threads=1) as engine:
             w, b = (np.array(engine.read(name)) for name in "wb")
@@ -46,7 +46,7 @@ class Custom(unittest.TestCase):
         with self.assertRaises(libds.InvalidArgument):
             libds.Engine(CONFIG, graph)
 
-    def test_what_a_callback_raises_goes_on_and_the_engine_says_that_it_is_poisoned(self):
+    def test_an_exception_of_a_callback_is_raised_and_poisons_the_engine(self):
         def fail(inputs, outputs):
             raise KeyError("of the operation")
 
@@ -56,7 +56,7 @@ class Custom(unittest.TestCase):
             with self.assertRaises(libds.PoisonedError):
                 engine.train_batch(*linear_batch())
 
-    def test_tensors_are_lent(self):
+    def test_tensors_are_lent_for_the_call(self):
         lent, arrays = [], []
 
         def keep(inputs, outputs):
@@ -102,7 +102,7 @@ def updated_engine(update, states=()):
 
 
 class Update(unittest.TestCase):
-    def test_python_is_the_optimizer(self):
+    def test_a_python_function_can_be_the_optimizer(self):
         seen = []
 
         def momentum(e):
@@ -121,7 +121,7 @@ class Update(unittest.TestCase):
             np.testing.assert_allclose(engine.read("w", "velocity"), other.read("w", "momentum_buffer"), rtol=1e-5, atol=1e-6)
         self.assertEqual(sorted(seen), [(param, 0, count, step) for param, count in ((0, 6), (1, 2)) for step in (1, 2, 3)])
 
-    def test_what_an_update_raises_goes_on_and_the_engine_is_poisoned(self):
+    def test_an_exception_of_an_update_is_raised_and_poisons_the_engine(self):
         def fail(e):
             raise KeyError("of the update")
 
@@ -131,7 +131,7 @@ class Update(unittest.TestCase):
             with self.assertRaises(libds.PoisonedError):
                 engine.train_batch(*linear_batch())
 
-    def test_arrays_are_lent(self):
+    def test_arrays_are_lent_for_the_call(self):
         kept = []
         with updated_engine(lambda e: kept.append(np.asarray(e.values))) as engine:
             with self.assertRaisesRegex(BufferError, "has kept an array"):

@@ -120,7 +120,7 @@ class Delegate(unittest.TestCase):
             engine.step()
             self.assertEqual(engine.read("p").tolist(), [[0.5, 1.5], [2.5, 3.5]])
 
-    def test_an_exception_in_the_block_ends_the_lease_and_goes_on(self):
+    def test_an_exception_in_the_block_ends_the_lease_and_is_raised(self):
         with host_engine() as engine:
             with self.assertRaisesRegex(KeyError, "of the host"):
                 with engine.gathered():
@@ -132,7 +132,7 @@ class Delegate(unittest.TestCase):
             # This call would be refused while a parameter is leased.
             engine.add_group("p", lr=1)
 
-    def test_an_exception_of_init_goes_on_behind_start(self):
+    def test_start_raises_an_exception_of_init(self):
         def init(name, first, values):
             raise KeyError("no values")
 
@@ -145,7 +145,7 @@ class Delegate(unittest.TestCase):
             engine.start()
         engine.close()
 
-    def test_what_init_keeps_cannot_dangle(self):
+    def test_arrays_that_init_keeps_cannot_dangle(self):
         kept = []
         engine = host_engine(1 << 16, init=lambda name, first, values: kept.append(np.asarray(values)))
         engine.close()

@@ -42,7 +42,7 @@ class Docs(unittest.TestCase):
                         bare.append(label)
         self.assertEqual(bare, [])
 
-    def test_help_and_repr(self):
+    def test_help_and_repr_are_readable(self):
         text = pydoc.plain(pydoc.render_doc(libds.Engine))
         for words in ("train_batch", "docs/reference/config.md", 'engine["lr"]', "ZeRO"):
             self.assertIn(words, text)

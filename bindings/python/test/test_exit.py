@@ -47,7 +47,7 @@ class Exit(unittest.TestCase):
         wanted = (7, b"") if seed % 5 == 0 else (0, b"end")
         self.assertEqual((done.returncode, done.stdout, done.stderr), (*wanted, b""), f"seed {seed}")
 
-    def test_in_any_order(self):
+    def test_objects_may_be_destroyed_in_any_order(self):
         seeds = [random.randrange(1 << 30) for _ in range(4)] + list(range(8))
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(self.end, seeds))

@@ -28,7 +28,7 @@ class Growth(unittest.TestCase):
         self.assertLess(resident() - memory, GROWTH)
         self.assertLessEqual(descriptors(), files)
 
-    def test_small_objects(self):
+    def test_small_objects_do_not_leak(self):
         source = np.zeros(1024, np.float32)
         graph = linear_graph()
 
@@ -44,7 +44,7 @@ class Growth(unittest.TestCase):
 
         self.hold(cycle)
 
-    def test_engines(self):
+    def test_engines_do_not_leak(self):
         x, target = linear_batch()
         graph = linear_graph()
 
@@ -56,7 +56,7 @@ class Growth(unittest.TestCase):
 
         self.hold(cycle, ENGINES)
 
-    def test_delegates(self):
+    def test_delegates_do_not_leak(self):
         def cycle(number):
             engine = libds.DelegateEngine(HOST, threads=1, init=lambda name, first, values: None)
             engine.add_param("p", 64)
@@ -71,7 +71,7 @@ class Growth(unittest.TestCase):
 
         self.hold(cycle, ENGINES // 2)
 
-    def test_refused_calls(self):
+    def test_refused_calls_do_not_leak(self):
         engine = linear_engine()
         broken = np.zeros((4, 6), np.float32)[:, ::2]
 
@@ -86,7 +86,7 @@ class Growth(unittest.TestCase):
 
         self.hold(cycle)
 
-    def test_callbacks_that_raise(self):
+    def test_callbacks_that_raise_do_not_leak(self):
         def init(name, first, values):
             raise KeyError(name)
 

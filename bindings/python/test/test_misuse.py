@@ -12,7 +12,7 @@ from support import CONFIG, HOST, host_engine, libds, linear_batch, linear_engin
 
 
 class Errors(unittest.TestCase):
-    def test_errors_say_what_they_are_about(self):
+    def test_errors_name_their_subject(self):
         with self.assertRaises(libds.ConfigError) as caught:
             libds.Engine({**CONFIG, "optimizer": {"params": {"lr": -1}}}, linear_graph())
         error = caught.exception
@@ -34,7 +34,7 @@ class Errors(unittest.TestCase):
         error = libds.errors.of_status(-7, "cannot open 'x'", rank=3)
         self.assertEqual((str(error), error.rank, type(error)), ("cannot open 'x'", 3, libds.FileError))
 
-    def test_a_budget_that_is_too_small(self):
+    def test_too_small_a_budget_is_out_of_memory(self):
         with self.assertRaises(MemoryError) as caught:
             libds.Engine({**CONFIG, "memory_budget": {"host": 100, "device": 100}}, linear_graph())
         self.assertIsInstance(caught.exception, libds.OutOfMemory)
@@ -60,7 +60,7 @@ class Native(unittest.TestCase):
                 engine.backward()
             self.assertEqual(engine.train_batch(x, target), wanted)
 
-    def test_what_is_not_finite_skips_the_step(self):
+    def test_nan_in_an_input_skips_the_step(self):
         x, target = linear_batch()
         with linear_engine() as engine:
             before = engine.read("w").tolist()
@@ -71,7 +71,7 @@ class Native(unittest.TestCase):
             engine.train_batch(x, target)
             self.assertEqual((engine.last_step.updates, engine.skip_reason), (1, ""))
 
-    def test_names_and_states(self):
+    def test_wrong_names_and_values_are_refused(self):
         with linear_engine() as engine:
             with self.assertRaisesRegex(libds.NotFound, "did you mean 'b'"):
                 engine.param("bb")
@@ -133,7 +133,7 @@ class Delegate(unittest.TestCase):
         engine.step()
         self.assertEqual(engine.read("p").tolist(), (before - 0.5).tolist())
 
-    def test_gradients(self):
+    def test_wrong_gradients_leave_the_engine_usable(self):
         with host_engine() as engine:
             for grad, words in [(np.ones(4, np.float32), "4"), (np.ones(5, np.int32), "i32"), (np.ones((2, 3), np.float32), "[2,3]")]:
                 with self.assertRaises(libds.Error) as caught:
@@ -161,7 +161,7 @@ class Delegate(unittest.TestCase):
             engine.step()
             self.usable(engine)
 
-    def test_leases(self):
+    def test_wrong_leases_leave_the_engine_usable(self):
         with host_engine() as engine:
             with engine.gathered() as outer:
                 # Leases are counted; the memory is the same.
@@ -189,7 +189,7 @@ class Delegate(unittest.TestCase):
             with self.assertRaises(libds.StateError):
                 engine.start()
 
-    def test_ranks_that_diverge(self):
+    def test_diverging_ranks_raise_an_error(self):
         def body(comm):
             engine = libds.DelegateEngine({**HOST, "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}},
                                           comm=comm)
@@ -208,7 +208,7 @@ class Delegate(unittest.TestCase):
 
         ranks(2, body)
 
-    def test_configurations_that_differ(self):
+    def test_configurations_that_differ_are_refused(self):
         def body(comm):
             config = {**HOST, "optimizer": {"type": "SGD", "params": {"lr": 0.5 + comm.rank}}}
             with self.assertRaises(libds.ConfigError):
@@ -241,7 +241,7 @@ class Lifetimes(unittest.TestCase):
         tensor.__init__(np.ones(3, np.float32))
         self.assertEqual(tensor.tolist(), [1, 1, 1])
 
-    def test_what_a_callback_gets_keeps_its_size(self):
+    def test_arrays_of_a_callback_keep_their_size(self):
         self.check("""
 def init(name, first, values):
     kept = values.obj
@@ -307,7 +307,7 @@ try:
     said = subinterpreters.run_string(one, "import libds")
 except Exception as error:
     said = error
-assert "libds works in the main interpreter alone" in str(said), said
+assert "libds works only in the main interpreter" in str(said), said
 subinterpreters.destroy(one)
 import libds
 print(libds.Comm("self").all_reduce(libds.tensor([1.0, 2.0])).tolist())
@@ -334,7 +334,7 @@ print(codes)""")
         engine = host_engine(8)
         for call in (lambda: engine.save(tempfile.mkdtemp() + "/a\0b"), lambda: libds.Graph("a\0b"), lambda: engine.read("w\0"),
                      lambda: libds.Comm("threads://a\0b", rank=0, size=1), lambda: libds.Plan("{}\0", linear_graph())):
-            with self.assertRaisesRegex(ValueError, "must have no NUL character"):
+            with self.assertRaisesRegex(ValueError, "must not contain a NUL character"):
                 call()
 
 

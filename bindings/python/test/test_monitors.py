@@ -88,7 +88,7 @@ class MonitorsTest(unittest.TestCase):
                 monitors.step(libds.StepResult(1, 1, 2.5, 1.0, 0.1, False, 1.0, False))
             self.assertEqual(fake.values("wandb", "Train/Samples/loss_scale"), [(1, 1.0)] if scaled else [], section)
 
-    def test_values_are_what_configurations_have(self):
+    def test_values_may_have_any_form_of_a_configuration(self):
         fake = Fake()
         config = {"train_batch_size": 1, "wandb": None, "comet": {"enabled": 1, "online": "False", "samples_log_interval": 5.0,
                                                                   "project": "auto", "workspace": None}}
@@ -98,7 +98,7 @@ class MonitorsTest(unittest.TestCase):
         with fake.installed(), libds.Monitors({"train_batch_size": 1} | off) as monitors:
             self.assertEqual(repr(monitors), "Monitors(none)")
 
-    def test_one_that_cannot_end_leaves_the_other_ended(self):
+    def test_a_monitor_that_cannot_end_does_not_keep_the_other_open(self):
         fake = Fake()
         fake.comet.start = lambda **given: types.SimpleNamespace(end=mock.Mock(side_effect=OSError("full")))
         sections = {"wandb": {"enabled": True}, "comet": {"enabled": True}}
@@ -106,7 +106,7 @@ class MonitorsTest(unittest.TestCase):
             pass
         self.assertIn(("finish",), fake.calls)
 
-    def test_what_the_caller_has_begun_goes_on(self):
+    def test_runs_that_the_caller_began_are_not_ended(self):
         fake = Fake()
         own = types.SimpleNamespace(log=fake.run.log, log_metric=lambda *_, **__: None)
         fake.wandb.run, fake.wandb.init = own, lambda **given: own
@@ -117,14 +117,14 @@ class MonitorsTest(unittest.TestCase):
         self.assertEqual(fake.calls, [])
         self.assertEqual(fake.values("wandb", "a"), [(1, 2.0)])
 
-    def test_what_was_begun_ends_where_the_other_fails(self):
+    def test_the_first_monitor_ends_if_the_second_fails(self):
         fake = Fake()
         fake.comet.start = mock.Mock(side_effect=ValueError("no key"))
         with fake.installed(), self.assertRaisesRegex(ValueError, "no key"):
             libds.Monitors({"train_batch_size": 1, "wandb": {"enabled": True}, "comet": {"enabled": True}})
         self.assertEqual([call[0] for call in fake.calls], ["init", "finish"])
 
-    def test_what_is_missing_or_wrong_is_named(self):
+    def test_missing_and_wrong_settings_are_named(self):
         with scratch() as folder:
             config = small(folder)
             with mock.patch.dict(sys.modules, {"wandb": None}):
@@ -144,7 +144,7 @@ class MonitorsTest(unittest.TestCase):
             monitors = libds.Monitors({"train_batch_size": 1, "wandb": {"enabled": False, "project": "p"}, "comet": {}})
         self.assertEqual(repr(monitors), "Monitors(none)")
 
-    def test_the_library_names_the_way(self):
+    def test_the_library_refuses_and_names_the_package(self):
         with self.assertRaisesRegex(libds.ConfigError, "wandb.enabled.*libds.Monitors"):
             libds.Plan({"train_batch_size": 1, "model": {"family": "gpt", "layers": 1, "hidden": 8, "heads": 1}, "wandb": {"enabled": True}})
 

@@ -31,7 +31,7 @@ def small(folder, name="run", **run):
 
 
 class Runs(unittest.TestCase):
-    def test_the_main_job_in_small(self):
+    def test_the_example_trains_on_two_ranks(self):
         """Runs examples/train.json on two ranks, with a smaller model, fewer steps and its NVMe tier in a scratch folder."""
         with scratch() as folder:
             with open(ROOT / "examples/train.json", encoding="utf-8") as file:
@@ -96,7 +96,7 @@ class Runs(unittest.TestCase):
             with self.assertRaisesRegex(ZeroDivisionError, "division"):
                 libds.train(small(folder, "two"), batch=lambda *_: 1 // 0, progress=False)
 
-    def test_control_c_ends_a_run_behind_a_checkpoint(self):
+    def test_control_c_ends_a_run_after_a_checkpoint(self):
         with scratch() as folder:
             config = small(folder, "run", steps=100000)
             program = ("import json, sys, libds\n"
@@ -154,7 +154,7 @@ class Runs(unittest.TestCase):
             with self.assertRaises(libds.NotFound):
                 libds.generate(os.path.join(folder, "none"), "to ")
 
-    def test_checks(self):
+    def test_audit_profile_and_verify_return_their_reports(self):
         with scratch() as folder:
             config = small(folder)
             failed, report = libds.audit(config, steps=1, form="data")
@@ -164,7 +164,7 @@ class Runs(unittest.TestCase):
             self.assertEqual(verdict.failed, 0)
             self.assertIsInstance(libds.communicator(config), str)
 
-    def test_errors_of_a_run(self):
+    def test_errors_of_a_run_name_the_key(self):
         with scratch() as folder:
             for config, key in [(small(folder, steps=-1), "run.steps"), ({**small(folder), "bf16": {"enabld": True}}, "bf16.enabld")]:
                 with self.assertRaises(libds.ConfigError) as caught:

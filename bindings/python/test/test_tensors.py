@@ -46,7 +46,7 @@ class Tensors(unittest.TestCase):
         longs = (ctypes.c_long * 3)(1, 2, 3)
         self.assertEqual((libds.Tensor(longs).dtype, libds.Tensor(longs).tolist()), ("i64", [1, 2, 3]))
 
-    def test_bf16_is_the_bits(self):
+    def test_bf16_arrays_have_the_bits_as_uint16(self):
         bits = np.array([0x3F80, 0xC000], np.uint16)
         tensor = libds.Tensor(bits, dtype="bf16")
         self.assertEqual((tensor.dtype, tensor.tolist(), tensor.data_ptr), ("bf16", [1, -2], bits.ctypes.data))
@@ -57,7 +57,7 @@ class Tensors(unittest.TestCase):
             # uint16 without a dtype does not mean bf16.
             libds.Tensor(bits)
 
-    def test_what_is_read_only_stays_so(self):
+    def test_read_only_memory_stays_read_only(self):
         tensor = libds.Tensor(b"\x01\x02")
         self.assertTrue(tensor.readonly and memoryview(tensor).readonly)
         self.assertFalse(np.asarray(tensor).flags.writeable)
@@ -67,7 +67,7 @@ class Tensors(unittest.TestCase):
         with self.assertRaises(libds.InvalidArgument):
             tensor.copy_(np.zeros(2, np.uint8))
 
-    def test_new_tensors(self):
+    def test_new_tensors_have_the_values_and_types_given(self):
         self.assertEqual(libds.tensor([[1, 2], [3, 4]]).tolist(), [[1, 2], [3, 4]])
         self.assertEqual((libds.tensor([1.5]).dtype, libds.tensor([1]).dtype, libds.tensor(2.5).shape), ("f32", "i32", ()))
         self.assertEqual((libds.zeros(3).tolist(), libds.zeros((0, 2)).shape), ([0, 0, 0], (0, 2)))
@@ -92,7 +92,7 @@ class Tensors(unittest.TestCase):
         self.assertEqual((view.sum(), sum(part), shared.sum(), last.sum()), (1000, 20, 3000, 4000))
         del rubbish
 
-    def test_sources_are_let_go(self):
+    def test_sources_live_as_long_as_their_tensors(self):
         source = np.zeros(1000, np.float32)
         gone = weakref.ref(source)
         tensors = [libds.Tensor(source), libds.Tensor(OnlyDlpack(source)), libds.Tensor(libds.Tensor(source))]
@@ -137,7 +137,7 @@ class Tensors(unittest.TestCase):
             self.assertEqual(strided.train_batch(wide, target.T.copy().T), straight.train_batch(x, target))
             self.assertEqual(strided.read("w").tolist(), straight.read("w").tolist())
 
-    def test_capsules_of_both_versions(self):
+    def test_capsules_of_both_versions_are_exchanged(self):
         source = np.arange(4, dtype=np.float32)
         tensor = libds.Tensor(source)
         for version, name in [(None, "dltensor"), ((0, 8), "dltensor"), ((1, 0), "dltensor_versioned"), ((2, 1), "dltensor_versioned")]:
@@ -167,7 +167,7 @@ class Tensors(unittest.TestCase):
 
 
 class Wrong(unittest.TestCase):
-    def test_what_is_no_array_is_refused_by_the_name_of_the_argument(self):
+    def test_arguments_that_are_not_arrays_are_refused_by_name(self):
         class Junk:
             def __init__(self, made):
                 self.made = made
@@ -179,13 +179,13 @@ class Wrong(unittest.TestCase):
         taken = tensor.__dlpack__()
         libds.Tensor(taken)
         for source, kind, words in ((Junk(lambda: None), TypeError, "__dlpack__ returns must be a capsule, got NoneType"),
-                                    (Junk(lambda: 1 / 0), BufferError, "ZeroDivisionError"), (taken, ValueError, "nobody has taken"),
+                                    (Junk(lambda: 1 / 0), BufferError, "ZeroDivisionError"), (taken, ValueError, "has not been consumed"),
                                     ([1.0], TypeError, "got list"), (np.zeros(2, complex), TypeError, "'Zd'")):
             for call in (lambda s=source: libds.Tensor(s), lambda s=source: tensor.copy_(s)):
                 with self.assertRaisesRegex(kind, f"^source: .*{words}"):
                     call()
 
-    def test_a_class_whose_init_forgets_that_of_libds_is_told(self):
+    def test_a_class_that_does_not_call_the_inherited_init_is_refused(self):
         class Mine(libds.Tensor):
             def __init__(self):
                 pass
@@ -195,10 +195,10 @@ class Wrong(unittest.TestCase):
                 pass
 
         for call in (lambda: Mine().shape, lambda: memoryview(Mine()), lambda: Mine().numpy(), lambda: Group().size, lambda: Group().barrier()):
-            with self.assertRaisesRegex(libds.StateError, "was not made: an __init__ of its class must call that of libds"):
+            with self.assertRaisesRegex(libds.StateError, "was not initialized: the __init__ of its class must call libds"):
                 call()
 
-    def test_numbers_without_a_place_in_the_element_type(self):
+    def test_numbers_that_the_element_type_cannot_hold_are_refused(self):
         for values, dtype in (([2 ** 40], None), ([[1, 256]], "u8"), (10 ** 400, "f64"), ([1.5], "i32")):
             with self.assertRaisesRegex(libds.InvalidArgument, "values must be numbers that .* can hold"):
                 libds.tensor(values, dtype)

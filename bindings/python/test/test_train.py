@@ -49,7 +49,7 @@ class Train(unittest.TestCase):
         with linear_engine() as engine:
             self.assertEqual(engine.train_batch(x, target), losses[0])
 
-    def test_the_model_of_a_configuration(self):
+    def test_a_configuration_can_define_the_model(self):
         config = {**CONFIG, "run": {"sequence": 16},
                   "model": {"family": "gpt", "layers": 1, "hidden": 32, "heads": 2, "vocab": 64, "positions": 16}}
         tokens = np.arange(64, dtype=np.int32)
@@ -93,7 +93,7 @@ class Train(unittest.TestCase):
             engine.train_batch(x, target)
             self.assertNotEqual(engine.read("b").tolist(), [3, 4])
 
-    def test_numbers_and_groups(self):
+    def test_numbers_can_be_set_for_a_group(self):
         x, target = linear_batch()
         with linear_engine() as engine:
             self.assertEqual(engine.add_group("b", lr=0), 1)

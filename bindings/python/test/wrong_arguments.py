@@ -218,6 +218,6 @@ def verdict(parameter, given, error):
         return f"{type(error).__name__}: {text}"
     if "\n" in text or not text:
         return f"is not one line: {text!r}"
-    if fit or parameter.name in text or "closed" in text or "was not made" in text or (isinstance(given, str) and repr(given)[1:-1] in text):
+    if fit or parameter.name in text or "closed" in text or "was not initialized" in text or (isinstance(given, str) and repr(given)[1:-1] in text):
         return ""
     return f"does not name {parameter.name}: {type(error).__name__}: {text}"

@@ -249,7 +249,7 @@ void DeepSpeedSource::take_module(TorchFile& file) {
   Json rest = Json::Object();
   const auto& pairs = pickle.pairs(root);
   if (pairs.size() / 2 > kMostMembers) {
-    raise(DS_ERROR_UNSUPPORTED, "{}: has {} members, at most {} are read", file.path(),
+    raise(DS_ERROR_UNSUPPORTED, "{}: has {} members, but at most {} are read", file.path(),
           pairs.size() / 2, kMostMembers);
   }
   for (size_t i = 0; i + 1 < pairs.size(); i += 2) {

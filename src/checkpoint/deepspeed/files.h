@@ -98,7 +98,7 @@ class DeepSpeedSource : public StateSource {
   ParamId add_param(const std::string& name, std::vector<int64_t> shape);
   bool known(const std::string& name) const { return known_.contains(name); }
   bool with_states() const { return parts_ == SourceParts::all; }
-  // Sets the kinds of state besides the master, in alphabetical order, which is the order
+  // Sets the kinds of state other than the master, in alphabetical order, which is the order
   // of the optimizers' rows.
   void set_kinds(const std::set<std::string>& states);
   // Reads the step counts of the run from the module file. If states are wanted, also reads the

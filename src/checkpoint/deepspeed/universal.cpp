@@ -103,8 +103,8 @@ class UniversalSource : public DeepSpeedSource {
         param = add_param(name, recorded == shapes.end() ? tensor->shape : recorded->second);
       }
       if (tensor->numel != numel(param)) {
-        raise(DS_ERROR_CORRUPT, "{}: has {} elements, the parameter has {}", path, tensor->numel,
-              numel(param));
+        raise(DS_ERROR_CORRUPT, "{}: has {} elements, but the parameter has {}", path,
+              tensor->numel, numel(param));
       }
       trained = trained || k > 0;
       cut({{number, *tensor}}, 0, tensor->numel, 0, runs_[k][param]);

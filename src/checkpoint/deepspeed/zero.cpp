@@ -256,10 +256,11 @@ class ZeroSource : public DeepSpeedSource {
     // world.
     const int64_t master = masters_[rank][g].tensor.numel, more = out.tensor.numel - master;
     if (!matrices && (more < 0 || more >= 2 * world_)) {
-      raise(DS_ERROR_UNSUPPORTED,
-            "{}: the state '{}' of group {} has {} elements, the master {}; libds reads only "
-            "states with one element for each of the master's",
-            file.path(), state, g, out.tensor.numel, master);
+      raise(
+          DS_ERROR_UNSUPPORTED,
+          "{}: the state '{}' of group {} has {} elements, but the master has {}; libds reads only "
+          "states with one element for each of the master's",
+          file.path(), state, g, out.tensor.numel, master);
     }
     return out;
   }
@@ -352,7 +353,7 @@ class ZeroSource : public DeepSpeedSource {
     const auto& lists = pickle.elements(need(module, module.root(), "param_shapes"));
     std::vector<std::vector<ParamId>> groups;
     if (lists.size() > kMostGroups) {
-      raise(DS_ERROR_UNSUPPORTED, "{}: has {} groups of parameters, at most {} are read",
+      raise(DS_ERROR_UNSUPPORTED, "{}: has {} groups of parameters, but at most {} are read",
             module.path(), lists.size(), kMostGroups);
     }
     set_kinds(state_names(lists.size()));
@@ -447,8 +448,8 @@ class ZeroSource : public DeepSpeedSource {
     int64_t have = length(line);
     if (round_up(have, 2 * world_) != layout.numel) {
       raise(DS_ERROR_CORRUPT,
-            "'{}': the {} of group {} has {} elements on {} ranks, its parameters need {}", folder_,
-            kinds[kind], group, have, world_, layout.numel);
+            "'{}': the {} of group {} has {} elements on {} ranks, but its parameters need {}",
+            folder_, kinds[kind], group, have, world_, layout.numel);
     }
     for (size_t i = 0; i < params.size(); ++i)
       cut(line, layout.offsets[i], this->numel(params[i]), 0, runs_[kind][params[i]]);
@@ -488,7 +489,7 @@ class ZeroSource : public DeepSpeedSource {
     }
     for (size_t r = 0; r < lines.size(); ++r) {
       if (length(lines[r]) == at) continue;
-      raise(DS_ERROR_CORRUPT, "{}: the {} has {} elements, the parameters need {}",
+      raise(DS_ERROR_CORRUPT, "{}: the {} has {} elements, but the parameters need {}",
             files_.path(optim_[r]), kinds[kind], length(lines[r]), at);
     }
   }

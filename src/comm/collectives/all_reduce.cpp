@@ -12,8 +12,8 @@
 namespace ds {
 namespace {
 
-// The most bytes of results between two rounds: few enough that the other ranks read them while the
-// caches of the machine still hold them.
+// The largest number of result bytes between two rounds: small enough that the other ranks read
+// them while the caches of the machine still hold them.
 constexpr size_t kCached = size_t{4} << 20;
 
 }  // namespace

@@ -20,7 +20,7 @@
 namespace ds {
 namespace {
 
-// The most bytes of a pack of several buffers, multiplied by the number of ranks.
+// Buffers are packed together up to this many bytes, counted over all ranks.
 constexpr size_t kPacked = size_t{2} << 20;
 
 // Buffers [first, last) of a list that share rounds; `count` is the sum of their counts.

@@ -14,16 +14,16 @@
 namespace ds {
 namespace {
 
-// The most bytes of a part in one frame.
+// The largest part that is sent in one frame, in bytes.
 constexpr uint32_t kMostFrame = 256 << 10;
-// The most bytes of a small part.
+// The largest small part, in bytes.
 constexpr uint32_t kMostSmall = 512;
 constexpr uint32_t kMostReason = 2032;
-// The most small parts that are kept until they are requested. A peer cannot be further ahead,
-// because it waits for parts from this rank.
+// The largest number of small parts that are kept until they are requested. A peer cannot be
+// further ahead, because it waits for parts from this rank.
 constexpr size_t kMostEarly = 8;
-// The most heartbeats that are sent to a peer that sends none. The peer may compute for hours, and
-// its kernel must buffer all that it does not read.
+// The largest number of heartbeats sent to a peer that sends none. The peer may compute for hours,
+// and its kernel must buffer all that it does not read.
 constexpr uint32_t kMostUnanswered = 64;
 
 // Returns the kernel's TCP_INFO of a connection, or zeros if it cannot be read.

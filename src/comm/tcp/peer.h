@@ -24,7 +24,7 @@ struct End {
 // part. A small part is sent at once, and the other end keeps it until the part is requested. So a
 // heartbeat or the final message waits for at most one frame, whatever the other rank is doing, and
 // a part can be given up: the rest of it is not sent, and another frame follows. No function
-// blocks, and an idle connection needs no memory besides this object. Used by one thread at a time.
+// blocks, and an idle connection uses no memory but this object. Used by one thread at a time.
 class Peer {
  public:
   explicit Peer(Socket socket) : socket_(std::move(socket)) {}

@@ -17,7 +17,7 @@
 namespace ds {
 namespace {
 
-// The most connections that are accepted before existing ones are served again.
+// The largest number of connections that are accepted before existing ones are served again.
 constexpr int kMostAtOnce = 64;
 constexpr std::chrono::milliseconds kGuestPatience{3000}, kCallPatience{5000};
 

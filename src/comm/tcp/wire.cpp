@@ -335,7 +335,7 @@ std::string Channel::receive_text(size_t most, Deadline deadline, const std::str
     std::memcpy(code.data(), receive_bytes(socket_, code.size(), deadline, from).data(),
                 code.size());
   if (header.number != received_++ || !same(code, code_of(receive_key_, header, text)))
-    throw std::runtime_error("a message of " + from + " was changed on its way");
+    throw std::runtime_error("a message of " + from + " was altered in transit");
   if (header.error != 0) throw std::runtime_error(text);
   return text;
 }

@@ -14,10 +14,10 @@ namespace ds {
 
 // Bytes of one rank's staging memory: two halves that are used in turn.
 inline constexpr size_t kSlotBytes = size_t{2} << 20;
-// The most ranks that can share a segment: a half has a line of at least 64 bytes for each rank.
+// At most this many ranks share a segment: each has a line of at least 64 bytes in a half.
 inline constexpr int kMostSharing = static_cast<int>(kSlotBytes / 2 / 64);
 
-// The most ranks over a plugin or callbacks: a heartbeat has 16 bits for a rank or for "no rank".
+// At most this many ranks use a plugin or callbacks: a heartbeat has 16 bits for a rank or none.
 inline constexpr int kMostLinked = 65535;
 
 // A part that a rank offers to another rank: an address in its process, or an offset in the half of

@@ -43,7 +43,7 @@ struct bf16 {
 static_assert(sizeof(bf16) == 2);
 
 // Converts IEEE 754 binary16 to f32. The code selects instead of branching, so that compilers
-// vectorize loops over it. Widening is exact, also for subnormal numbers; NaN stays NaN.
+// vectorize loops over it. Widening is exact, even for subnormal numbers; NaN stays NaN.
 constexpr float widen_half(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
   // The exponent bias is 127 in f32 and 15 in f16: adding 112 converts a normal exponent, and

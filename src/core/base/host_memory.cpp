@@ -88,7 +88,7 @@ std::vector<GroupLimit> group_limits(int64_t swap, const std::string& root) {
   };
   std::vector<Group> found;
   int64_t swap_left = swap;
-  // Groups come from the innermost outwards, so swap_left is the least swap limit so far.
+  // Groups come from the innermost outwards, so swap_left is the lowest swap limit so far.
   for_groups_of_process(root, [&](const std::string& folder, bool v2) {
     if (v2) {
       swap_left = std::min(swap_left, limit_in(folder + "/memory.swap.max"));

@@ -19,7 +19,7 @@ std::string model_hint(const std::string& folder);
 // the path is an address or a dangling symbolic link, or that a parent folder is a file.
 std::string open_hint(const std::string& path);
 
-// Returns a hint for a file or folder that is to be made: that its path is an address, or begins
+// Returns a hint for a file or folder that is to be created: that its path is an address, or begins
 // with "~", which only a shell replaces. Returns "" for any other path, and for one whose first
 // component exists.
 std::string made_hint(const std::string& path);

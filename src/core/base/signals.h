@@ -33,7 +33,7 @@ class SignalsBlocked {
   }
 
   ~SignalsBlocked() {
-    // The caller still wants the errno of its write.
+    // The caller still needs the errno of its write.
     int error = errno;
     timespec now{};
     while (sigtimedwait(&mine_, nullptr, &now) > 0) continue;

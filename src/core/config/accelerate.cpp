@@ -129,8 +129,8 @@ Json unquoted(const Json& value) {
   }
 }
 
-// Returns the content of section offload_optimizer or offload_param. The section is empty if the
-// file names no device.
+// Returns the content of the section offload_optimizer or offload_param. The section is empty if
+// the file names no device.
 Json offload(const Json& section, const std::string& of) {
   Json out{Json::Object{}};
   const Json* device = given(section, "offload_" + of + "_device");

@@ -225,7 +225,7 @@ void ConfigDocument::automatic(const std::string& canonical, const std::string& 
     return;
   }
   if (filled_by_caller(name))
-    refuse(name, "Hugging Face's integration fills no value in for \"auto\" here; give one");
+    refuse(name, "Hugging Face's integration does not fill in a value for \"auto\" here; give one");
   // Elsewhere DeepSpeed drops "auto", so the key has its default.
 }
 

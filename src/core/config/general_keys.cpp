@@ -57,10 +57,11 @@ void memory_keys(KeyList& keys) {
   KeyRows rows(keys, "memory_budget.", &Config::memory_budget);
   rows.bytes(
       "device", &MemoryBudget::device,
-      "the most bytes per rank that a plan may need on the device. A larger plan is refused before "
-      "anything is allocated; `libds plan` says by how much it is too large and what would help");
-  rows.bytes("host", &MemoryBudget::host, "the same for the host tier");
-  rows.bytes("nvme", &MemoryBudget::nvme, "the same for files");
+      "the largest number of bytes per rank that a plan may need on the device. A larger plan is "
+      "refused before anything is allocated; `libds plan` says by how much it is too large and "
+      "what would help");
+  rows.bytes("host", &MemoryBudget::host, "the same limit for host memory");
+  rows.bytes("nvme", &MemoryBudget::nvme, "the same limit for files");
 }
 
 }  // namespace
@@ -91,7 +92,7 @@ void exchange_keys(KeyList& keys) {
           "a peer that makes no progress for this many milliseconds is an error. Without this key "
           "the comm keeps the time-out that it was created with",
           positive)
-      .shown("that of the comm, usually 300000");
+      .shown("the time-out of the comm, usually 300000");
   rows.nonempty(
       "communicator", &Config::communicator,
       "the way in which the ranks of `libds train` are connected. `env` does what the "

@@ -14,8 +14,8 @@ namespace ds {
 // warned of. All errors of the document are DS_ERROR_CONFIG. `world` is the number of data-parallel
 // ranks, for the batch triangle.
 Config parse_config(const Json& document, int world);
-// As above, but collects the refusals of keys instead of throwing them. The result has the values
-// of all keys that were not refused.
+// Like the function above, but collects the refusals of keys instead of throwing them. The result
+// has the values of all keys that were not refused.
 Config parse_config(const Json& document, int world, ConfigRefusals& refusals);
 
 // Adds a warning for each section that is off because its "enabled" is missing, although the

@@ -19,9 +19,9 @@ struct ConfigRefusals {
 // The possible causes of a refusal: only the key itself, or also the values of other keys.
 enum class Causes { itself, others };
 
-// Keeps a refusal, unless `causes` are others and it names a doubtful key. Appends to its message
-// the anchor of docs/reference/config.md that describes its key or, if not empty, the key
-// `described`.
+// Keeps a refusal. With Causes::others, drops it if it names a doubtful key, which may be its
+// cause. Appends to its message the anchor in docs/reference/config.md of its key or, if not empty,
+// of the key `described`.
 void keep_refusal(ConfigRefusals& refusals, Causes causes, const Error& error,
                   const std::string& described);
 

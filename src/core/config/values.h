@@ -38,9 +38,9 @@ int64_t parse_bytes(const std::string& path, const Json& given, const Limits& li
 // Returns the truth value of a boolean, or of the numbers 0 and 1, which DeepSpeed accepts as
 // booleans. Returns nothing for any other value.
 std::optional<bool> truth_of(const Json& given);
-// As truth_of(), but in sections that DeepSpeed reads with a pydantic class, words such as "true",
-// "yes", "on" and their opposites are also booleans. In other sections DeepSpeed treats any text as
-// true; this function returns nothing for it.
+// Like truth_of(), but in sections that DeepSpeed reads with a pydantic class, words such as
+// "true", "yes", "on" and their opposites also count as booleans. In other sections DeepSpeed
+// treats any text as true; this function returns nothing for it.
 std::optional<bool> truth_at(const std::string& path, const Json& given);
 
 // Returns a value in the form that configurations use.

@@ -90,8 +90,8 @@ class DeviceFault : public Error {
 // The arguments of a launch.
 struct LaunchArgs {
   std::span<const TensorView> in, out;
-  // The scalars of the step, in memory of the device or the host. The kernel reads them when it
-  // runs, not when it is launched.
+  // The scalars of the step, in device or host memory. The kernel reads them when it runs, not when
+  // it is launched.
   const StepScalars* scalars = nullptr;
   // The index of the leaf: micro-step * data ranks + data coordinate. The micro-step is 0 outside
   // forward and backward.
@@ -275,8 +275,8 @@ class Device {
   // Translates an address of the device into one that host code can use. Only host code in a task
   // of one of the device's queues may use the result.
   virtual void* reach(void* address) const { return address; }
-  // Returns whether the address is in memory of the device, such as an arena or a caller's tensor
-  // on the device.
+  // Returns whether the address is in device memory, such as an arena or a caller's tensor on the
+  // device.
   virtual bool owns(const void* address) const {
     return reach(const_cast<void*>(address)) != address;
   }

@@ -15,7 +15,7 @@ class Group {
   enum class Op : int8_t { all_gather, reduce_scatter, all_reduce, all_to_all };
 
   virtual ~Group() = default;
-  // Returns the bytes of device memory that a call of run() needs besides its operands.
+  // Returns the bytes of device memory that a call of run() needs in addition to its operands.
   virtual int64_t room(Op op, int64_t count, DType dtype) const = 0;
   // Submits a collective to the queue. `count` is the number of elements that this rank sends to
   // each rank: all elements of `in` or, in a reduce_scatter or an all_to_all, the block of one

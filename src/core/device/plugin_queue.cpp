@@ -119,8 +119,8 @@ class PluginEvent final : public Event {
     if (!mark_) return [](int64_t) { return true; };
     return [mark = mark_, queue = queue_](int64_t ns) {
       // A sleep lasts about 50 us longer than requested, so during the first kAwake of a wait the
-      // thread only yields. After that, each sleep is 5 us longer than the one before, up to kMost,
-      // which bounds how late the end is noticed.
+      // thread only yields. After that, each sleep is 5 us longer than the previous one, up to
+      // kMost, which bounds how late the end is noticed.
       constexpr std::chrono::microseconds kAwake{100}, kMost{200};
       const auto begin = std::chrono::steady_clock::now(),
                  end = begin + std::chrono::nanoseconds(ns);

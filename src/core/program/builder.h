@@ -54,7 +54,7 @@ class Splice {
       : before_(program.instrs.size()), after_(program.instrs.size()) {}
   void before(InstrId index, Instr instr) { before_[index].push_back(std::move(instr)); }
   void after(InstrId index, Instr instr) { after_[index].push_back(std::move(instr)); }
-  // As after(), but puts the instruction ahead of those already collected after `index`.
+  // Like after(), but puts the instruction ahead of those already collected after `index`.
   void after_front(InstrId index, Instr instr) {
     after_[index].insert(after_[index].begin(), std::move(instr));
   }

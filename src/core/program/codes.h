@@ -19,7 +19,7 @@ constexpr int64_t code_bytes(int64_t numel, int64_t bits) {
 }
 // Codes range from -largest_code to largest_code.
 constexpr int64_t largest_code(int64_t bits) { return (int64_t{1} << (bits - 1)) - 1; }
-// The least scale, which is the least normal number. Subnormal elements are encoded in units of it.
+// The smallest scale is the smallest normal number. Subnormal elements are encoded in units of it.
 inline constexpr float kLeastScale = 0x1p-126f;
 
 }  // namespace ds

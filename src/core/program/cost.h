@@ -9,8 +9,8 @@
 
 namespace ds {
 
-// The arithmetic of one launch, and the least number of bytes that it moves: it reads every input
-// byte once and writes every output byte once.
+// The arithmetic of one launch, and the smallest number of bytes that it moves: it reads every
+// input byte once and writes every output byte once.
 struct Cost {
   double flops = 0;
   double bytes = 0;

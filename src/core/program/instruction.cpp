@@ -341,7 +341,7 @@ std::vector<const InstrDef*> instruction_table() {
 }
 
 const InstrDef& add_instruction(InstrDef row) {
-  require(!find_instruction(row.name), "an instruction '{}' exists already", row.name);
+  require(!find_instruction(row.name), "an instruction '{}' is already registered", row.name);
   Table& t = table();
   std::lock_guard hold(t.lock);
   row.op = Op::added;
@@ -349,8 +349,8 @@ const InstrDef& add_instruction(InstrDef row) {
 }
 
 std::vector<OperandRule> operand_rules(const InstrDef& row, size_t count) {
-  // Each rule gets its least number of operands; the remaining operands go to the first rules that
-  // accept more.
+  // Each rule gets its smallest number of operands; the remaining operands go to the first rules
+  // that accept more.
   size_t least = 0;
   for (const OperandRule& rule : row.operands) least += static_cast<size_t>(rule.least);
   size_t more = count < least ? 0 : count - least;

@@ -131,7 +131,7 @@ struct OperandRule {
   Access access;
   // Whether an operand whose access is `write` may also be an `update`.
   bool may_update = false;
-  // The least number of operands. If it is 0, the operand is optional.
+  // The smallest number of operands. If it is 0, the operand is optional.
   int32_t least = 1;
   // The largest number of operands.
   int32_t most = 1;
@@ -175,7 +175,7 @@ const InstrDef& instruction(Op op);
 // Returns the row of an instruction or of a graph operation, or null for an unknown name. Rows stay
 // valid until the process exits.
 const InstrDef* find_instruction(std::string_view name);
-// As find_instruction(), but throws for an unknown name and suggests the nearest one.
+// Like find_instruction(), but throws for an unknown name and suggests the nearest one.
 const InstrDef& instruction(std::string_view name);
 // Returns all rows except those of graph operations, in a fixed order.
 std::vector<const InstrDef*> instruction_table();

@@ -115,7 +115,7 @@ HWY_INLINE void turn_row(const Rope& rope, const Angles& angles, const T* x, T* 
 }
 
 // Runs rope with row r at positions[r]. While positions are consecutive, the angles advance;
-// otherwise they are computed anew.
+// otherwise they are computed from scratch.
 template <typename T>
 void rope_at(const KernelContext& c, const Rope& rope) {
   const T* x = c.in[0].as<T>();

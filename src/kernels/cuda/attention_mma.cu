@@ -398,8 +398,8 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
       uint32_t seen[1][2] = {};
       if (!any && all) {
         const auto one = [](int, int, int, int) { return 1.0f; };
-        // Here every query attends to all keys, which are more than one. So `unit` and `scale` are
-        // the same for all queries and are kept in registers.
+        // Here every query attends to all keys, and there are at least two keys. So `unit` and
+        // `scale` are the same for all queries and are kept in registers.
         const auto of_many = [&](int, int, int n, int c) {
           const OfQuery& query = numbers[place_of_two + 8 * n + c];
           return OfQuery{query.lse, query.delta, unit, a.scale};

@@ -25,7 +25,7 @@ constexpr unsigned kRoom = 8;
 // The mask for warp intrinsics in which all threads of the warp take part.
 constexpr unsigned kAll = 0xffffffffu;
 
-// Conversions produce the same bits as those of core/base/dtype.h, also for NaN. bf16 is rounded to
+// Conversions produce the same bits as those of core/base/dtype.h, even for NaN. bf16 is rounded to
 // nearest even by adding 0x7fff plus the lowest bit that is kept; a NaN is made quiet so that it
 // cannot become infinite.
 DS_DEVICE float from_bits(uint32_t u) { return __uint_as_float(u); }

@@ -139,7 +139,7 @@ void Link::check(int result, const char* call) const {
 template <typename Body>
 void Link::use(const Body& body) {
   std::lock_guard lock(mutex_);
-  if (!communicator_) throw Failure(DS_PLUGIN_FAILED, "the link has been ended");
+  if (!communicator_) throw Failure(DS_PLUGIN_FAILED, "the link has ended");
   Device::Scope scope(*device_);
   body();
 }

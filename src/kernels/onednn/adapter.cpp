@@ -124,8 +124,8 @@ struct Matmul::Impl {
   std::mutex mutex;
   std::vector<std::unique_ptr<Context>> idle;
 
-  // Returns an idle context, or creates one. So their number is the largest number that has been in
-  // use at the same time.
+  // Returns an idle context, or creates one if none is idle. So there are as many contexts as were
+  // ever in use at the same time.
   std::unique_ptr<Context> take() {
     {
       std::lock_guard lock(mutex);

@@ -81,7 +81,7 @@ class Bpe::Cache {
 
 struct Bpe::Scratch {
   // `before` and `after` are indices of neighbours, or -1; `token` is -1 once the symbol has been
-  // joined to the one before.
+  // joined to the previous one.
   struct Symbol {
     int32_t token, before, after;
   };

@@ -23,7 +23,7 @@ namespace {
 
 void check_stop(const volatile int32_t* stop) {
   if (stop_asked(stop))
-    raise(DS_ERROR_USER, "a stop was asked for while the vocabulary was learned");
+    raise(DS_ERROR_USER, "a stop was requested while the vocabulary was learned");
 }
 
 // Ascending pairs have ascending keys.

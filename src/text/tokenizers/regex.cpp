@@ -169,7 +169,7 @@ Regex::Regex(std::string_view pattern, std::string where)
   if (!code_->code)
     raise(DS_ERROR_UNSUPPORTED, "{}: regular expression: {}", where_, pcre_message(error));
   if (!code_->context)
-    raise(DS_ERROR_OUT_OF_MEMORY, "{}: no memory for a regular expression", where_);
+    raise(DS_ERROR_OUT_OF_MEMORY, "{}: not enough memory for a regular expression", where_);
   pcre2_set_match_limit(code_->context, match_limit);
   // Without a JIT, the interpreter matches.
   pcre2_jit_compile(code_->code, PCRE2_JIT_COMPLETE);
@@ -194,7 +194,7 @@ struct Regex::Matches::State {
 Regex::Matches::Matches(const Regex& regex, std::string_view text)
     : regex_(&regex), text_(text), state_(new State) {
   state_->data = pcre2_match_data_create_from_pattern(regex.code_->code, nullptr);
-  if (!state_->data) raise(DS_ERROR_OUT_OF_MEMORY, "{}: no memory to match", regex.where_);
+  if (!state_->data) raise(DS_ERROR_OUT_OF_MEMORY, "{}: not enough memory to match", regex.where_);
 }
 
 Regex::Matches::~Matches() = default;
@@ -210,7 +210,7 @@ int Regex::Matches::match_with_stack() {
   state_->stack = pcre2_jit_stack_create(1 << 15, jit_stack_bytes, nullptr);
   state_->context = pcre2_match_context_copy(regex_->code_->context);
   if (!state_->stack || !state_->context)
-    raise(DS_ERROR_OUT_OF_MEMORY, "{}: no memory to match", regex_->where_);
+    raise(DS_ERROR_OUT_OF_MEMORY, "{}: not enough memory to match", regex_->where_);
   pcre2_jit_stack_assign(state_->context, nullptr, state_->stack);
   return match();
 }

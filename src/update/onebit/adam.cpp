@@ -1,5 +1,5 @@
 // Problem. After freeze_step 1-bit Adam no longer adds up gradients over ranks: every rank updates
-// the momentum with its own mean gradient, and the momenta are averaged at one bit an element. The
+// the momentum with its own mean gradient, and the momenta are averaged at one bit per element. The
 // error of a sign must not be lost for good, and all ranks must have the same momentum afterwards,
 // to the bit.
 //
@@ -17,8 +17,8 @@
 // only steps 1 and 3.
 //
 // Cost. After the freeze, ranks exchange about a sixteenth of the bytes of bf16 gradients. Errors
-// take 4 bytes an element for the worker and 4 / W for the server. The momentum takes 4 bytes an
-// element on every rank, also at stage 1.
+// take 4 bytes per element for the worker and 4 / W for the server. The momentum takes 4 bytes per
+// element on every rank, even at stage 1.
 //
 // Source. Tang et al., "1-bit Adam" (arXiv:2102.02888); DeepSpeed 0.19.6,
 // runtime/fp16/onebit/adam.py, whose numbers tests/training/onebit_recorded_test.cpp replays.

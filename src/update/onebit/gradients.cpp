@@ -18,8 +18,8 @@
 // Stage 1 computes the whole mean, too, so that it has the same bits as stage 0.
 //
 // Cost. On W ranks, a rank receives 2 (W - 1) / W * 260 / 256 bytes for each element with int8, and
-// 8 (W - 1) bytes times the ratio with top_k. Errors take 4 bytes an element, and with int8 4 / W
-// bytes more; the mean takes 4 bytes an element during the update.
+// 8 (W - 1) bytes times the ratio with top_k. Errors take 4 bytes per element, and with int8 4 / W
+// bytes more; the mean takes 4 bytes per element during the update.
 //
 // Sources. Error feedback: Karimireddy et al. (arXiv:1901.09847). Largest elements: Lin et al.
 // (arXiv:1712.01887). docs/adr/0034.

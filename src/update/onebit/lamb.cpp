@@ -21,7 +21,7 @@
 //     moment from these gradients, and the norms.
 //  5. `frozen_lamb_ratios` computes ratios from the norms of all ranks; `lamb` updates with them.
 //
-// Cost. The joint tensor takes 4 bytes an element during the update, and the previous momenta take
+// Cost. The joint tensor takes 4 bytes per element during the update, and the previous momenta take
 // 4 bytes, or 4 / W at stage 1.
 //
 // Source. Li et al., "1-bit LAMB" (arXiv:2104.06069); DeepSpeed 0.19.6,

@@ -21,8 +21,8 @@
 //    gradients.
 //
 // Cost. Every rank needs all states in every step, so ZeRO cannot partition them. own_steps and
-// errors take 8 + 4 / W bytes an element. Messages are those of update/onebit/signs.h; a local step
-// sends only losses and one number for the norm.
+// errors take 8 + 4 / W bytes per element. Messages are those of update/onebit/signs.h; a local
+// step sends only losses and one number for the norm.
 //
 // Source. Lu et al., "Maximizing Communication Efficiency for Large-scale Training via 0/1 Adam"
 // (arXiv:2202.06009); DeepSpeed 0.19.6, runtime/fp16/onebit/zoadam.py, whose numbers

@@ -10,13 +10,13 @@
 
 namespace ds {
 
-// An exchange that replaces f32 tensors by their mean over ranks, at one bit an element with error
+// An exchange that replaces f32 tensors by their mean over ranks, at one bit per element with error
 // feedback on both sides, emitted as instructions around plain collectives. A rank sends every
 // other rank the signs of that rank's chunk and one scale for each tensor (send). Each rank
 // averages its chunk and sends the signs and scale of the mean to all (answer). The answers replace
 // the tensors (receive). Instructions that do not need the tensors may be emitted in between.
 //
-// Cost. A rank receives 2 (W - 1) / W bits an element and 8 bytes a tensor and rank.
+// Cost. A rank receives 2 (W - 1) / W bits per element, and 8 bytes per tensor and rank.
 //
 // Source. Tang et al., "1-bit Adam" (arXiv:2102.02888); DeepSpeed 0.19.6,
 // runtime/comm/compressed.py.

@@ -56,7 +56,7 @@ TEST(Config, ImpossibleSchedulesAreRefused) {
       "scheduler.params.cycle_max_lr: missing; OneCycle needs it");
   EXPECT_EQ(
       refusal_with("\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"total_num_steps\": 9}}"),
-      "scheduler.params.total_num_steps: no parameter of scheduler.type \"WarmupLR\"");
+      "scheduler.params.total_num_steps: not a parameter of scheduler.type \"WarmupLR\"");
   EXPECT_EQ(refusal_with(
                 "\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_max_lr\": [1, 2]}}"),
             "scheduler.params.warmup_max_lr: expected a number or 1 of them, one for each group, "
@@ -78,9 +78,9 @@ TEST(Config, OptimizersAcceptOnlyTheirOwnParameters) {
   EXPECT_EQ(c.optimizer.weight_decay, 0.01);
   EXPECT_EQ(
       refusal_with("\"optimizer\": {\"type\": \"SGD\", \"params\": {\"betas\": [0.9, 0.95]}}"),
-      "optimizer.params.betas: no parameter of optimizer.type \"SGD\"");
+      "optimizer.params.betas: not a parameter of optimizer.type \"SGD\"");
   EXPECT_EQ(refusal_with("\"optimizer\": {\"params\": {\"momentum\": 0.9}}"),
-            "optimizer.params.momentum: no parameter of optimizer.type \"AdamW\"");
+            "optimizer.params.momentum: not a parameter of optimizer.type \"AdamW\"");
   EXPECT_EQ(refusal_with("\"optimizer\": {\"type\": \"SGD\", \"params\": {\"nesterov\": true}}"),
             "optimizer.params.nesterov: true needs optimizer.params.momentum above 0, got 0");
   for (const auto& [section, message] : std::vector<std::pair<std::string, std::string>>{
@@ -88,13 +88,13 @@ TEST(Config, OptimizersAcceptOnlyTheirOwnParameters) {
            {R"({"type": "SGD", "params": {"momentum": 0.9, "nesterov": true, "dampening": 0.1}})",
             "optimizer.params.nesterov: true needs dampening 0, got 0.1"},
            {R"({"type": "Lion", "params": {"eps": 1e-8}})",
-            "optimizer.params.eps: no parameter of optimizer.type \"Lion\""},
+            "optimizer.params.eps: not a parameter of optimizer.type \"Lion\""},
            {R"({"type": "adagrad", "params": {"betas": [0.9, 0.99]}})",
-            "optimizer.params.betas: no parameter of optimizer.type \"Adagrad\""},
+            "optimizer.params.betas: not a parameter of optimizer.type \"Adagrad\""},
            {R"({"type": "lamb", "params": {"adam_w_mode": true}})",
-            "optimizer.params.adam_w_mode: no parameter of optimizer.type \"Lamb\""},
+            "optimizer.params.adam_w_mode: not a parameter of optimizer.type \"Lamb\""},
            {R"({"type": "Adam", "params": {"max_coeff": 1}})",
-            "optimizer.params.max_coeff: no parameter of optimizer.type \"Adam\""},
+            "optimizer.params.max_coeff: not a parameter of optimizer.type \"Adam\""},
            {R"({"type": "Lamb", "params": {"min_coeff": 3, "max_coeff": 2}})",
             "optimizer.params.min_coeff 3 is above optimizer.params.max_coeff 2"},
            {R"({"type": "Lamb", "params": {"amsgrad": true}})",
@@ -103,36 +103,38 @@ TEST(Config, OptimizersAcceptOnlyTheirOwnParameters) {
            {R"({"type": "Adagrad", "params": {"lr_decay": -1}})",
             "optimizer.params.lr_decay: -1 is below 0"},
            {R"({"type": "Lion", "param_groups": [{"params": "a", "eps": 1}]})",
-            "optimizer.param_groups[0].eps: no parameter of optimizer.type \"Lion\""},
+            "optimizer.param_groups[0].eps: not a parameter of optimizer.type \"Lion\""},
            {R"({"states": "f16"})",
             "optimizer.states: \"f16\" is unknown; supported: f32, bf16, u8"},
            {R"({"rounding": "stochastic"})",
             "optimizer.rounding: \"stochastic\" needs masters or states in fewer bits than f32, "
-            "optimizer.states is \"f32\""},
+            "but optimizer.states is \"f32\""},
            {R"({"type": "Lion", "states": "u8"})",
-            "optimizer.states: \"u8\" is for Adam and AdamW, optimizer.type is \"Lion\""},
+            "optimizer.states: \"u8\" is for Adam and AdamW, but optimizer.type is \"Lion\""},
            {R"({"type": "Muon", "params": {"momentum": 1.5}})",
             "optimizer.params.momentum: must be below 1 with Muon, which averages, got 1.5"},
            {R"({"type": "Muon", "states": "bf16"})",
-            "optimizer.type: \"Muon\" keeps masters and states in f32, optimizer.states is bf16"},
+            "optimizer.type: \"Muon\" keeps masters and states in f32, but optimizer.states is "
+            "bf16"},
            {R"({"type": "Muon", "params": {"ns_method": "cubic"}})",
             "optimizer.params.ns_method: \"cubic\" is unknown; supported: gram, standard"},
            {R"({"type": "Muon", "params": {"adam_lr": -1}})",
             "optimizer.params.adam_lr: -1 is below 0"},
            {R"({"type": "Adam", "params": {"muon_lr": 1}})",
-            "optimizer.params.muon_lr: no parameter of optimizer.type \"Adam\""},
+            "optimizer.params.muon_lr: not a parameter of optimizer.type \"Adam\""},
            {R"({"type": "Muon", "params": {"per_head_muon": true}})",
             "optimizer.params.per_head_muon: true is unsupported by this version; supported: "
             "false; Muon's matrices are whole parameters here"},
            {R"({"type": "Lamb", "states": "bf16"})",
-            "optimizer.type: \"Lamb\" keeps masters and states in f32, optimizer.states is bf16"},
+            "optimizer.type: \"Lamb\" keeps masters and states in f32, but optimizer.states is "
+            "bf16"},
            {R"({"states": "bf16"}, "bf16": {"bf16_master_weights_and_grads": true})",
             "bf16.bf16_master_weights_and_grads: true needs bf16.enabled true, got false"},
            {R"({}, "bf16": {"enabled": true, "bf16_optimizer_states": true})",
             "bf16.bf16_optimizer_states: true needs bf16.bf16_master_weights_and_grads true, got "
             "false; optimizer.states \"bf16\" is beside f32 masters"},
            {R"({"type": "Lion", "params": {"fp32_optimizer_states": false}})",
-            "optimizer.params.fp32_optimizer_states: no parameter of optimizer.type \"Lion\""},
+            "optimizer.params.fp32_optimizer_states: not a parameter of optimizer.type \"Lion\""},
            {R"({"no_decay": "biases"})",
             "optimizer.no_decay: \"biases\" is unknown; supported: norms_and_biases"},
        }) {

@@ -288,8 +288,8 @@ TEST(Config, AutoHasTheValuesOfTheTrainer) {
   EXPECT_EQ(parse(R"({"train_batch_size": "auto"})", 3).train_batch, 24);
   EXPECT_EQ(
       refusal_with("\"optimizer\": {\"type\": \"SGD\", \"params\": {\"momentum\": \"auto\"}}"),
-      "optimizer.params.momentum: Hugging Face's integration fills no value in for \"auto\" here; "
-      "give one");
+      "optimizer.params.momentum: Hugging Face's integration does not fill in a value for \"auto\" "
+      "here; give one");
   EXPECT_NE(refusal_with("\"steps_per_print\": \"auto\""), "");
 }
 

@@ -75,7 +75,8 @@ TEST(DsConfigs, AreAcceptedOrRefusedForASwitchedOnFeature) {
   EXPECT_EQ(files, 92u);
 }
 
-// If a file is accepted, so must be its effective configuration, which must not change again.
+// If a file is accepted, its effective configuration must be accepted, too, and must not change
+// again.
 TEST(DsConfigs, EffectiveConfigurationsAreAcceptedUnchanged) {
   const Json index = read_config_file("index.json");
   size_t compared = 0;

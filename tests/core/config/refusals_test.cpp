@@ -187,7 +187,7 @@ TEST(Refusals, KeysOfDeepSpeedWithoutEffectAreKnown) {
   expect_one(eight_and(R"("data_types": {"keep_in_fp32_modules": ["norm"]})"),
              "parameters have one type");
   expect_one(eight_and(R"("optimizer": {"type": "AdamW", "params": {"maximize": true}})"),
-             "maximize: no parameter of optimizer.type");
+             "maximize: not a parameter of optimizer.type");
   expect_one(eight_and(R"("quantize_training": {"enabled": true})"), "quantize_training");
   expect_one(eight_and(R"("comms_logger": {"enabled": true, "verbose": true})"),
              "comms_logger.verbose");

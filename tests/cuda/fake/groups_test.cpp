@@ -120,8 +120,8 @@ void compare_with_communicator(Gpus gpus) {
   }
 }
 
-// Compares groups of so many ranks that a device, which adds at most 64 parts at once, needs
-// several passes.
+// Compares groups of many ranks. A device adds at most 64 parts at once, so it needs several
+// passes.
 void compare_many_ranks(Gpus gpus, int world) {
   run_ranks(world, [&](Communicator& comm) {
     GroupRank rank(comm, 2 * kCompareRoom, gpus);

@@ -12,7 +12,7 @@ train() {
     > "$1.out" 2> "$1.err" || fail "no training of $1: $(cat "$1.err")"
   cut -d , -f 2 "$1/metrics.csv" > "$1.losses"
 }
-staged="collectives go through memory of the host, because"
+staged="collectives go through host memory, because"
 train linked '$RANK'
 ! grep "$staged" linked.err || fail "ranks with a GPU each are not linked"
 train shared 0

@@ -148,7 +148,7 @@ pub(crate) fn owned_text(call: impl FnOnce(*mut *mut c_char) -> ds_sys::ds_statu
 
 /// Returns `text` as a C string.
 pub(crate) fn name(text: &str) -> Result<CString> {
-    CString::new(text).map_err(|e| Error::argument(format!("a text must have no NUL, got one at {}", e.nul_position())))
+    CString::new(text).map_err(|e| Error::argument(format!("a text must not contain a NUL, got one at {}", e.nul_position())))
 }
 
 /// Returns an optional text as a C string; [`address`] returns its address.

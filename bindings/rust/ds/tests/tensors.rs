@@ -69,7 +69,7 @@ fn dlpack_has_two_forms_and_one_says_what_is_lent_for_reading() {
     let mut lent = Tensor::from_dlpack(managed).unwrap();
     assert_eq!(lent.data::<i64>().unwrap(), [1, 2, 3]);
     refused(lent.data_mut::<i64>(), Status::InvalidArgument, "for reading");
-    refused(lent.copy_from(&View::of(&[0i64; 3], &[3]).unwrap()), Status::InvalidArgument, "reading only");
+    refused(lent.copy_from(&View::of(&[0i64; 3], &[3]).unwrap()), Status::InvalidArgument, "marks as read-only");
     assert!(lent.into_dlpack_versioned().unwrap().is_readonly());
 }
 

@@ -141,7 +141,7 @@ const OpDef* find_op(std::string_view name) {
 }
 
 const OpDef& add_op(OpDef row) {
-  require(!find_op(row.name), "an operation '{}' exists already", row.name);
+  require(!find_op(row.name), "an operation '{}' is already registered", row.name);
   require(row.infer && row.flops, "operation '{}' must say its results and its cost", row.name);
   Added& more = added();
   std::lock_guard hold(more.lock);
@@ -168,8 +168,8 @@ int OpForm::most() const {
   return sum;
 }
 
-// Operands beyond the least number are assigned to optional and repeated definitions from left to
-// right.
+// Operands beyond the smallest number are assigned to optional and repeated definitions from left
+// to right.
 std::vector<const OperandDef*> OpForm::places(size_t count) const {
   std::vector<const OperandDef*> out;
   int more = static_cast<int>(count) - least();

@@ -18,8 +18,8 @@ int64_t read_rope_factors(const Attrs& rope, std::string_view name, std::span<do
     double value = 0;
     auto [next, code] = std::from_chars(at, end, value);
     bool good = code == std::errc() && (next == end || (*next == ' ' && next + 1 < end));
-    require(good, "rope: attribute '{}' must be numbers with a space between two, got '{}'", name,
-            text);
+    require(good, "rope: attribute '{}' must be numbers that are separated by spaces, got '{}'",
+            name, text);
     if (count < factors.size()) factors[count] = value;
     ++count;
     at = next == end ? end : next + 1;
