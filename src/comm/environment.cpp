@@ -108,6 +108,11 @@ void check_host(const Environment& env, const Told& torch) {
     const int rank = env.has("LOCAL_RANK") ? env.number("LOCAL_RANK") : 0;
     if (rank < 0 || rank >= size) contradict("LOCAL_RANK", rank, name, size);
   }
+  if (!env.has("LOCAL_RANK")) return;
+  // Some scripts set local rank -1 for a single process.
+  const int rank = env.number("LOCAL_RANK");
+  if (rank < (torch.size > 1 ? 0 : -1) || rank >= torch.size)
+    contradict("LOCAL_RANK", rank, torch.size_name, torch.size);
 }
 
 // Shortens an id, because names over shared memory have at most 80 characters.

@@ -99,6 +99,10 @@ void for_each_text(const CorpusOptions& options, int64_t limit, Corpus& corpus,
     cut_text(text, static_cast<size_t>(limit));
     if (options.strip_licences) text = strip_licence(text);
     if (!is_text(text)) {
+      const std::string kind =
+          content_kind(std::string_view(text).substr(0, kContentHead), Wanted::text);
+      if (file.named && !kind.empty())
+        raise(DS_ERROR_CONFIG, "data path '{}' is {}", file.path, kind);
       ++corpus.not_text;
       continue;
     }

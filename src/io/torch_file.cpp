@@ -23,6 +23,7 @@
 #include "core/base/contains.h"
 #include "core/base/error.h"
 #include "core/base/half.h"
+#include "io/file_kind.h"
 
 namespace ds {
 
@@ -143,8 +144,10 @@ void TorchFile::open_stream() {
     bytes.resize(static_cast<size_t>(now));
     stream_.read(bytes.data(), bytes.size(), 0);
     if (!bytes.starts_with(kMagic)) {
-      raise(DS_ERROR_CORRUPT, "{}: is neither a zip archive nor a stream as torch.save writes them",
-            path_);
+      raise_fault(path_,
+                  Error(DS_ERROR_CORRUPT,
+                        "is neither a zip archive nor a stream as torch.save writes them"),
+                  Wanted::torch);
     }
     try {
       std::string_view rest = bytes;

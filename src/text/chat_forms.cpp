@@ -69,26 +69,38 @@ std::string_view role_of(const std::string& speaker) {
         speaker);
 }
 
+// Names of the system prompt of a line.
+constexpr std::array<const char*, 2> kSystem{"system", "system_prompt"};
+
 // Begins `messages` with the system prompt of the line, if it has one.
 void begin(const Json& line, Json::Array& messages) {
-  const Json* system = given_member(line, "system");
-  if (system && !text_of(*system, "system").empty())
-    messages.push_back(message("system", system->string()));
+  for (const char* name : kSystem) {
+    const Json* system = given_member(line, name);
+    if (!system || text_of(*system, name).empty()) continue;
+    return messages.push_back(message("system", system->string()));
+  }
 }
 
-// Returns the line with "messages" instead of `members` and "system".
+// Returns the line with "messages" instead of `members` and the system prompt.
 Json with_messages(const Json& line, Json::Array messages,
                    std::initializer_list<std::string_view> members) {
   Json out{Json::Object{}};
   for (const auto& [name, value] : line.object()) {
-    if (name != "system" && !contains(members, name)) out.set(name, value);
+    if (!contains(kSystem, name) && !contains(members, name)) out.set(name, value);
   }
   out.set("messages", std::move(messages));
   return out;
 }
 
-// Converts a conversation. Turns of ShareGPT have "from" and "value"; turns that already have a
-// role are kept.
+// Converts a turn of ShareGPT, which has "from" and "value". A weight is kept, so that an answer
+// that must not be learned is refused as in other forms.
+Json of_turn(const Json& turn, const Json& from, const Json& value) {
+  Json out = message(role_of(text_of(from, "from")), text_of(value, "value"));
+  if (const Json* weight = given_member(turn, "weight")) out.set("weight", *weight);
+  return out;
+}
+
+// Converts a conversation. Turns that already have a role are kept.
 Json of_conversations(const Json& line, const Json& conversations) {
   if (!conversations.is_array())
     raise(DS_ERROR_CONFIG, "\"conversations\" must be a list, got {}", conversations.kind());
@@ -101,7 +113,7 @@ Json of_conversations(const Json& line, const Json& conversations) {
     if (given_member(turn, "role")) {
       messages.push_back(turn);
     } else if (from && value) {
-      messages.push_back(message(role_of(text_of(*from, "from")), text_of(*value, "value")));
+      messages.push_back(of_turn(turn, *from, *value));
     } else {
       raise(DS_ERROR_CONFIG,
             "each of \"conversations\" must have \"from\" and \"value\", or \"role\" and "

@@ -373,6 +373,18 @@ TEST(DeepSpeed, ALatestFileThatNamesNoFolderIsNamed) {
     expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_CORRUPT),
                  {"c/latest", "is not the name of a folder"});
   }
+  write_file_atomic(folder / "c/latest", "version https://hawser.github.com/spec/v1\nsize 12\n");
+  expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_CORRUPT),
+               {"c/latest: is a Git LFS pointer"});
+}
+
+TEST(DeepSpeed, AFileOfStatesThatIsAPointerIsNamed) {
+  TempFolder folder;
+  copy_of("zero1_f32", folder / "c");
+  const std::string path = folder / "c/global_step5/zero_pp_rank_1_mp_rank_00_optim_states.pt";
+  write_file_atomic(path, "version https://git-lfs.github.com/spec/v1\nsize 12\n");
+  expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_CORRUPT),
+               {"optim_states.pt: is a Git LFS pointer"});
 }
 
 // Another pickle in place of DeepSpeed's module states lacks steps or shapes and must be refused.

@@ -237,7 +237,7 @@ class Drawn {
     draw_rare_pair("FLUX_TASK_RANK", "FLUX_JOB_SIZE");
     draw("PMIX_RANK", {"0", "1", "3"}, 6);
     draw("LOCAL_WORLD_SIZE", {"1", "2", "4", "8"}, 4);
-    draw("LOCAL_RANK", {"0", "1", "2"}, 3);
+    draw("LOCAL_RANK", {"0", "1", "2", "-1", "-2"}, 3);
     draw("DS_COMM_URL", {"shm://x", "tcp://a:9", "self", "threads://x", "env", "env:tcp"}, 3);
     draw("TORCHELASTIC_RUN_ID", {"job"}, 6);
     draw("LOCAL_SIZE", {"1", "2"}, 8);
@@ -323,12 +323,16 @@ Pairs contradictions(const Drawn& v) {
   for (const char* local : {"LOCAL_WORLD_SIZE", "LOCAL_SIZE"}) {
     if (own == 0 && v.has(local)) {
       if (v.value(local) > size) out.emplace_back(local, "WORLD_SIZE");
-      if (v.has("LOCAL_RANK") && v.value("LOCAL_RANK") >= v.value(local))
+      if (v.has("LOCAL_RANK") &&
+          (v.value("LOCAL_RANK") >= v.value(local) || v.value("LOCAL_RANK") < 0))
         out.emplace_back("LOCAL_RANK", local);
     }
     if (own < 0 && v.has(local) && v.value(local) > 1) out.emplace_back(local, "WORLD_SIZE");
   }
   if (own < 0 && v.has("LOCAL_RANK") && v.value("LOCAL_RANK") > 0)
+    out.emplace_back("LOCAL_RANK", "WORLD_SIZE");
+  if (own == 0 && v.has("LOCAL_RANK") &&
+      (v.value("LOCAL_RANK") >= size || v.value("LOCAL_RANK") < (size > 1 ? 0 : -1)))
     out.emplace_back("LOCAL_RANK", "WORLD_SIZE");
   const std::string url = v.has("DS_COMM_URL") ? v.variables().at("DS_COMM_URL") : "";
   if (url.starts_with("env")) out.emplace_back("DS_COMM_URL", "");

@@ -148,7 +148,8 @@ TEST_F(ChatLines, FormsOfOtherProgramsAreReadAsConversations) {
        R"({"system": "S", "instruction": "q\nabout", "input": "", "output": "the tide"})",
        R"({"system": "S", "instruction": "q", "context": "about", "response": "the tide"})",
        R"({"system": "S", "question": "q", "context": "about", "answer": "the tide"})",
-       R"({"system": "S", "prompt": "q\nabout", "response": "the tide"})"}) {
+       R"({"system": "S", "prompt": "q\nabout", "response": "the tide"})",
+       R"({"system_prompt": "S", "question": "q\nabout", "response": "the tide"})"}) {
     const Document got = encoder.encode(line, "line");
     EXPECT_EQ(got.tokens, wanted.tokens) << line;
     EXPECT_EQ(got.targets, wanted.targets) << line;
@@ -266,6 +267,9 @@ TEST_F(ChatLines, UnsupportedFormsAreNamed) {
           {R"({"context": "c", "question": "q", "answers": {"text": ["a"], "answer_start": [0]}})",
            "its \"answers\" must be a text, got object"},
           {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "b",)"
+           R"( "weight": 0}]})",
+           "one of its answers has \"weight\" 0"},
+          {R"({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "b",)"
            R"( "weight": 0}]})",
            "one of its answers has \"weight\" 0"},
           {R"({"source": "web", "content": "x"})", "a text under \"content\""},

@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/utf8.h"
 #include "data/licence.h"
+#include "io/file.h"
 #include "support/errors.h"
 #include "support/temp_folder.h"
 
@@ -144,6 +145,13 @@ TEST_F(CorpusFiles, ErrorsNameThePath) {
     EXPECT_EQ(e.status(), DS_ERROR_CONFIG);
     EXPECT_NE(std::string(e.what()).find(folder_.path()), std::string::npos);
   }
+  write_file_atomic(folder_ / "model.gguf", std::string("GGUF\3\0\0\0", 8));
+  test::expect_names(test::message_of(
+                         [&] {
+                           read_corpus({{folder_ / "model.gguf"}, 0, 100, false});
+                         },
+                         DS_ERROR_CONFIG),
+                     {"model.gguf' is a GGUF file"});
   EXPECT_THROW(read_corpus({{}, 0, 100, false}), Error);
   EXPECT_THROW(read_corpus({{folder_.path()}, 1, 100, false}), Error);
   EXPECT_THROW(read_corpus({{folder_.path()}, 0, 0, false}), Error);

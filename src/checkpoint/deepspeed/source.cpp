@@ -8,6 +8,7 @@
 
 #include "checkpoint/deepspeed/universal.h"
 #include "checkpoint/deepspeed/zero.h"
+#include "core/base/content_kind.h"
 #include "core/base/error.h"
 #include "core/base/utf8.h"
 #include "io/file.h"
@@ -44,6 +45,8 @@ std::string find_deepspeed(const std::string& path) {
     std::string tag = read_file(file, 4096);
     while (!tag.empty() && (tag.back() == '\n' || tag.back() == '\r' || tag.back() == ' '))
       tag.pop_back();
+    if (const std::string kind = content_kind(tag, Wanted::text); !kind.empty())
+      raise(DS_ERROR_CORRUPT, "{}: is {}", file, kind);
     if (!names_folder(tag))
       raise(DS_ERROR_CORRUPT, "{}: '{}' is not the name of a folder next to it", file, tag);
     std::string folder = fmt::format("{}/{}", path, tag);

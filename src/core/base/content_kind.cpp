@@ -129,8 +129,11 @@ std::string text_kind(std::string_view text, Wanted wanted) {
 }  // namespace
 
 // A pointer has three lines: version https://git-lfs.github.com/spec/v1, oid sha256:... and size N.
+// Before 2015 the host was hawser.github.com.
 std::string git_lfs_pointer(std::string_view head) {
-  if (!head.starts_with("version https://git-lfs.github.com/spec/")) return "";
+  if (!head.starts_with("version https://git-lfs.github.com/spec/") &&
+      !head.starts_with("version https://hawser.github.com/spec/"))
+    return "";
   std::string size;
   if (size_t at = head.find("\nsize "); at != head.npos) {
     int64_t bytes = -1;

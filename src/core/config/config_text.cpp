@@ -119,8 +119,8 @@ Json parse_dialect(std::string_view text, std::string_view source, const Error& 
           fault.what());
   }
   if (clean.find_first_of("{[\"") == clean.npos) {
-    raise(DS_ERROR_CONFIG, "{}: is {}{}", source,
-          content_kind(text.substr(0, kContentHead), Wanted::tokens), kForms);
+    const std::string other = content_kind(text.substr(0, kContentHead), Wanted::tokens);
+    raise(DS_ERROR_CONFIG, "{}: is {}{}", source, other.empty() ? "not a text" : other, kForms);
   }
   return Json::parse(clean, source);
 }

@@ -120,6 +120,9 @@ TEST(ConfigText, OtherFileFormatsAreNamed) {
   expect_names(refused("# A model\n\nIt is small, and good.\n"),
                {"begins with \"# A model\"", "JSON"});
   expect_names(refused("{\"a\": tru}"), {"line 1, column 7"});
+  expect_names(refused("\x80"
+                       "abc"),
+               {"file: is not a text: a configuration is JSON"});
 }
 
 TEST(ConfigText, JsonThatIsNotAnObjectIsRefusedByName) {
