@@ -21,6 +21,7 @@
 #include <string_view>
 
 #include "core/base/contains.h"
+#include "core/base/content_kind.h"
 #include "core/base/error.h"
 #include "core/base/half.h"
 #include "io/file_kind.h"

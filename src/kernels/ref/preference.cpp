@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "kernels/kernel.h"
@@ -76,7 +77,7 @@ class Preference {
   int64_t rows_;
 };
 
-// The operands of a preference_loss. Texts that are no pair at the end do not count.
+// The operands of a preference_loss. A text at the end that has no partner does not count.
 template <typename T>
 struct Pairs {
   const T *losses, *reference;
