@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "checkpoint/convert.h"
+#include "checkpoint/fake_state.h"
 #include "checkpoint/folder_source.h"
 #include "checkpoint/gguf/pre_tokenizers.h"
 #include "checkpoint/gguf/source.h"
@@ -83,6 +84,22 @@ class GgufModels : public testing::Test {
 
   TempFolder folder_;
 };
+
+// Saves the masters of a source as a checkpoint.
+void write_checkpoint(StateSource& source, const std::string& folder) {
+  std::vector<FakeParam> params;
+  for (ParamId p : source.names.ids()) params.push_back({source.names[p], source.shapes[p]});
+  run_ranks(1, [&](Communicator& comm) {
+    FakeState state(comm, false, params, {"master"});
+    for (BucketId b : state.layout().buckets.ids()) {
+      for (const ParamPlace& place : state.layout().buckets[b].params) {
+        const std::vector<float> values = values_of(source, place.param);
+        state.write_state(StateKind::master, b, place.begin, std::ssize(values), values.data());
+      }
+    }
+    save_checkpoint(state, folder, {}, {});
+  });
+}
 
 // Expects that a tokenizer gives the recorded ids to the recorded texts. A tokenizer.model does not
 // find control tokens in a text, which a tokenizer.json and llama.cpp do, so texts with '<' are
@@ -289,6 +306,21 @@ TEST_F(GgufModels, ExtraTensorsAreRefusedByName) {
   });
   expect_names(refusal(path, "x", DS_ERROR_UNSUPPORTED),
                {"tensor 'blk.0.ssm_a' has no parameter in a llama model"});
+}
+
+// A checkpoint has no configuration, so the model folder is named beside it, and must be its own.
+TEST_F(GgufModels, CheckpointsNeedTheirModelFolder) {
+  const std::string model = kTestData + "models/llama", checkpoint = folder_ / "checkpoint";
+  const auto source = open_folder_source(model);
+  write_checkpoint(*source, checkpoint);
+  expect_names(refusal(checkpoint, "a.gguf", DS_ERROR_INVALID_ARGUMENT),
+               {"like: the model folder of", "is needed for a GGUF file, got none"});
+  ConvertRequest request;
+  request.like = kTestData + "models/qwen2";
+  expect_names(refusal(checkpoint, "a.gguf", DS_ERROR_CONFIG, request), {"parameter 'model."});
+  request.like = model;
+  convert_checkpoint(checkpoint, folder_ / "a.gguf", request);
+  EXPECT_EQ(read_file(folder_ / "a.gguf"), read_file(convert(model, "llama.gguf")));
 }
 
 TEST_F(GgufModels, WrongRequestsAreRefused) {

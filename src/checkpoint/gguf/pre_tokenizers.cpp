@@ -26,13 +26,19 @@ struct NamedPre {
   bool digits;
   bool ignore_merges, add_bos;
 };
-constexpr std::array<NamedPre, 7> kNamedPres{{{"gpt-2", false, "", false, false, false},
-                                              {"llama-bpe", false, kLlama3Words, false, true, true},
-                                              {"qwen2", true, kQwen2Words, false, false, false},
-                                              {"olmo", true, "", false, false, false},
-                                              {"smollm", false, "", true, false, false},
-                                              {"starcoder", false, "", true, false, false},
-                                              {"dbrx", false, kLlama3Words, false, false, false}}};
+// Several names stand for the same parts. The first of them is written.
+constexpr std::array<NamedPre, 11> kNamedPres{
+    {{"gpt-2", false, "", false, false, false},
+     {"llama-bpe", false, kLlama3Words, false, true, true},
+     {"qwen2", true, kQwen2Words, false, false, false},
+     {"olmo", true, "", false, false, false},
+     {"smollm", false, "", true, false, false},
+     {"starcoder", false, "", true, false, false},
+     {"dbrx", false, kLlama3Words, false, false, false},
+     {"llama3", false, kLlama3Words, false, true, true},
+     {"llama-v3", false, kLlama3Words, false, true, true},
+     {"falcon3", false, kLlama3Words, false, true, true},
+     {"deepseek-r1-qwen", true, kQwen2Words, false, false, false}}};
 
 Json byte_level(bool use_regex) {
   return Json::Object{{"type", "ByteLevel"},

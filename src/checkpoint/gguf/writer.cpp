@@ -22,6 +22,7 @@
 #include "io/file.h"
 #include "io/gguf.h"
 #include "io/gguf_types.h"
+#include "nn/models/hf.h"
 #include "nn/models/hf_config.h"
 
 namespace ds {
@@ -56,6 +57,26 @@ struct TensorParts {
   std::vector<ParamId> params;
 };
 
+// Throws unless the source has every parameter of the model that config.json describes, in its
+// shape. The source may also have a head that config.json ties.
+void check_parameters(const StateSource& source, const Json& config) {
+  std::map<std::string_view, ParamId> held;
+  for (ParamId p : source.names.ids()) held[source.names[p]] = p;
+  const HfModel model = hf_model(config, 1, 1);
+  for (const Parameter& param : model.graph.params) {
+    std::vector<int64_t> wanted;
+    for (const Dim& dim : model.graph.type(param.value).shape.dims()) wanted.push_back(dim.extent);
+    const auto found = held.find(param.name);
+    if (found == held.end())
+      raise(DS_ERROR_CONFIG, "parameter '{}' of config.json is missing from '{}'",
+            TensorName(param.name), source.info.path);
+    if (source.shapes[found->second] != wanted)
+      raise(DS_ERROR_CONFIG,
+            "parameter '{}' has {} elements in '{}', but another shape by config.json",
+            TensorName(param.name), source.numel(found->second), source.info.path);
+  }
+}
+
 class GgufWriter {
  public:
   GgufWriter(StateSource& source, const GgufContent& content)
@@ -63,6 +84,7 @@ class GgufWriter {
         content_(content),
         family_(gguf_family(content.config)),
         keys_(gguf_model_keys(content.config)) {
+    check_parameters(source_, content.config);
     for (ParamId p : source_.names.ids()) plan(p);
     for (const auto& [name, values] : keys_.factors)
       tensors_.push_back({name, &written_gguf_type("f32"), {std::ssize(values)}});
