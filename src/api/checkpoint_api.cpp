@@ -58,7 +58,8 @@ std::string load_tag(const char* options) {
   return options ? ds::request_of(ds::Json::parse(options, "options"), known) : "";
 }
 
-const std::vector<std::string> kForms{"libds", "universal", "fp32"};
+const std::vector<std::string> kForms{"libds", "universal", "fp32", "model", "gguf"};
+const std::vector<std::string> kTypes{"f32", "f16", "bf16", "q8_0"};
 
 // Reads the options of ds_checkpoint_convert; ds.h describes them and their defaults.
 ds::ConvertRequest convert_request(const char* options) {
@@ -68,7 +69,8 @@ ds::ConvertRequest convert_request(const char* options) {
       {"like", [](auto& request, auto& value) { request.like = value.nonempty(); }},
       {"file_bytes",
        [](auto& request, auto& value) { request.file_bytes = value.integer(1, INT64_MAX); }},
-      {"step_tensor", [](auto& request, auto& value) { request.step_tensor = value.flag(); }}};
+      {"step_tensor", [](auto& request, auto& value) { request.step_tensor = value.flag(); }},
+      {"type", [](auto& request, auto& value) { request.type = value.word(kTypes); }}};
   return options ? ds::request_of(ds::Json::parse(options, "options"), known)
                  : ds::ConvertRequest();
 }

@@ -15,12 +15,19 @@
 
 #include "checkpoint/deepspeed/writer.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/folder_source.h"
+#include "checkpoint/gguf/source.h"
+#include "checkpoint/gguf/tokenizer_export.h"
+#include "checkpoint/gguf/tokenizer_import.h"
+#include "checkpoint/gguf/writer.h"
+#include "checkpoint/model_folder.h"
 #include "checkpoint/open_source.h"
 #include "checkpoint/state_access.h"
 #include "checkpoint/state_source.h"
 #include "checkpoint/weights_save.h"
 #include "checkpoint/writer.h"
 #include "comm/communicator.h"
+#include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/ids.h"
 #include "core/base/path_kind.h"
@@ -28,8 +35,12 @@
 #include "core/graph/param_slice.h"
 #include "core/program/granules.h"
 #include "io/file.h"
+#include "io/gguf.h"
+#include "io/gguf_types.h"
 #include "io/owner.h"
+#include "io/safetensors.h"
 #include "io/tensor_folder.h"
+#include "nn/models/hf_config.h"
 
 namespace ds {
 namespace {
@@ -123,6 +134,121 @@ void require_like(const std::string& like) {
     raise(DS_ERROR_NOT_FOUND, "like: '{}' has no weights of a model{}", like, hint);
 }
 
+// Returns the form that the request names, or the one that the paths suggest.
+std::string form_of(const std::string& to, const ConvertRequest& request, bool from_gguf) {
+  if (!request.form.empty()) return request.form;
+  if (from_gguf) return "model";
+  return to.ends_with(".gguf") ? "gguf" : "libds";
+}
+
+// Throws unless the form and the options suit the source. `form` is that of form_of().
+void check_request(const std::string& from, const std::string& form, const ConvertRequest& request,
+                   bool from_gguf) {
+  if (!request.tag.empty()) require_tag(request.tag);
+  if (from_gguf && form != "model")
+    raise(DS_ERROR_INVALID_ARGUMENT,
+          "'{}' is a GGUF file, which becomes a model folder (to \"model\"), got \"{}\"", from,
+          form);
+  if (!from_gguf && form == "model")
+    raise(DS_ERROR_INVALID_ARGUMENT,
+          "'{}' is not a GGUF file, and only such a file becomes a model folder (to \"model\")",
+          from);
+  const bool typed = form == "model" || form == "gguf";
+  require(typed || request.type.empty(),
+          "type is an option of the forms model and gguf, got '{}' for {}", request.type, form);
+  if (request.type.empty()) return;
+  if (form == "gguf") written_gguf_type(request.type);
+  require(form == "gguf" || request.type != "q8_0",
+          "type of a model folder must be f32, f16 or bf16, got '{}'", request.type);
+}
+
+// Writes the folder of a GGUF file's model. config.json comes last, so that only a complete
+// folder is a model folder.
+void write_model(GgufSource& source, const std::string& folder, const ConvertRequest& request) {
+  ConvertedState state(source);
+  WeightExtras extras = extras_of(source, request.file_bytes);
+  extras.dtype = request.type.empty() ? source.dtype : parse_dtype(request.type);
+  save_weights(state, folder, "", extras);
+  export_tokenizer(source.vocabulary, folder);
+  Json config = source.config;
+  config.set("torch_dtype", extras.dtype == DS_DTYPE_F32   ? "float32"
+                            : extras.dtype == DS_DTYPE_F16 ? "float16"
+                                                           : "bfloat16");
+  write_file_atomic(folder + "/config.json", config.dump(2) + "\n");
+}
+
+// Returns the type of a GGUF file that loses nothing of the weights in a model folder.
+std::string lossless_type(const std::string& folder) {
+  if (!has_tensors(folder)) return "f32";
+  const TensorFolder tensors = read_tensor_folder(folder);
+  std::set<DType> types;
+  for (const TensorFile& file : tensors.files) {
+    for (const SafetensorEntry& entry : file.header.entries) types.insert(entry.dtype);
+  }
+  if (types.contains(DS_DTYPE_F32)) return "f32";
+  return types.contains(DS_DTYPE_F16) && !types.contains(DS_DTYPE_BF16) ? "f16" : "bf16";
+}
+
+// Writes the masters of a source as a GGUF file. `folder` is the model folder that has config.json
+// and the tokenizer.
+void write_gguf_of(StateSource& source, const std::string& folder, const std::string& to,
+                   const ConvertRequest& request) {
+  GgufContent content;
+  content.config = read_model_config(folder);
+  content.vocabulary = import_tokenizer(folder, HfConfig(content.config).size("vocab_size"));
+  content.type = request.type.empty() ? lossless_type(folder) : request.type;
+  std::filesystem::path name = std::filesystem::absolute(folder).lexically_normal();
+  if (!name.has_filename()) name = name.parent_path();
+  content.name = name.filename().string();
+  write_gguf(source, content, to);
+}
+
+// Opens the source of a conversion.
+std::unique_ptr<StateSource> open_converted(const std::string& from, const std::string& form) {
+  if (form == "gguf" && exists(from + "/config.json") && has_tensors(from))
+    return open_folder_source(from);
+  return open_source(from,
+                     form == "fp32" || form == "gguf" ? SourceParts::masters : SourceParts::all);
+}
+
+// Writes a checkpoint or a model folder in a form other than "model". Returns the path of the
+// result.
+std::string write_form(StateSource& source, const std::string& to, const std::string& form,
+                       const ConvertRequest& request) {
+  if (form == "gguf") {
+    const bool folder = source.form == "model";
+    if (!folder && request.like.empty())
+      raise(DS_ERROR_INVALID_ARGUMENT,
+            "like: the model folder of '{}' is needed for a GGUF file, got none", source.info.path);
+    write_gguf_of(source, folder ? source.info.path : request.like, to, request);
+    return to;
+  }
+  if (form == "universal") {
+    write_universal(source, to, request.step_tensor);
+    return to;
+  }
+  ConvertedState state(source);
+  source.info.tag = request.tag;
+  if (form == "libds") return save_checkpoint(state, to, source.info, {});
+  save_weights(state, to, request.like, extras_of(source, request.file_bytes));
+  return to;
+}
+
+Json description(const StateSource& source, const std::string& path) {
+  int64_t elements = 0;
+  for (ParamId p : source.names.ids()) elements += source.numel(p);
+  Json out;
+  out.set("from", source.info.path);
+  out.set("form", source.form);
+  out.set("path", path);
+  out.set("step", source.info.step);
+  out.set("skipped", source.info.skipped);
+  out.set("states", Json::Array(source.kinds.begin(), source.kinds.end()));
+  out.set("tensors", static_cast<int64_t>(source.names.size()));
+  out.set("parameters", elements);
+  return out;
+}
+
 }  // namespace
 
 // Checks the request and the source before the first file is written, so that a wrong request
@@ -130,35 +256,23 @@ void require_like(const std::string& like) {
 Json convert_checkpoint(const std::string& from, const std::string& to,
                         const ConvertRequest& request) {
   require(!to.empty(), "the folder to write must have a name, got ''");
-  if (!request.tag.empty()) require_tag(request.tag);
-  if (request.form != "libds") require_empty(to);
-  std::unique_ptr<StateSource> source =
-      open_source(from, request.form == "fp32" ? SourceParts::masters : SourceParts::all);
-  require_like(request.like);
-  std::string path = to;
-  if (request.form == "universal") {
-    write_universal(*source, to, request.step_tensor);
-  } else {
-    ConvertedState state(*source);
-    source->info.tag = request.tag;
-    if (request.form == "libds") {
-      path = save_checkpoint(state, to, source->info, {});
-    } else {
-      save_weights(state, to, request.like, extras_of(*source, request.file_bytes));
-    }
+  const bool from_gguf = is_gguf(from);
+  const std::string form = form_of(to, request, from_gguf);
+  check_request(from, form, request, from_gguf);
+  if (form == "gguf") {
+    require(!name_exists(to), "'{}' must not exist", to);
+  } else if (form != "libds") {
+    require_empty(to);
   }
-  int64_t elements = 0;
-  for (ParamId p : source->names.ids()) elements += source->numel(p);
-  Json out;
-  out.set("from", source->info.path);
-  out.set("form", source->form);
-  out.set("path", path);
-  out.set("step", source->info.step);
-  out.set("skipped", source->info.skipped);
-  out.set("states", Json::Array(source->kinds.begin(), source->kinds.end()));
-  out.set("tensors", static_cast<int64_t>(source->names.size()));
-  out.set("parameters", elements);
-  if (request.form == "fp32" && request.like.empty()) {
+  if (from_gguf) {
+    std::unique_ptr<GgufSource> source = open_gguf(from);
+    write_model(*source, to, request);
+    return description(*source, to);
+  }
+  std::unique_ptr<StateSource> source = open_converted(from, form);
+  require_like(request.like);
+  Json out = description(*source, write_form(*source, to, form, request));
+  if (form == "fp32" && request.like.empty()) {
     out.set("buffers", static_cast<int64_t>(source->buffers.size()));
     out.set("tied", static_cast<int64_t>(source->tied.size()));
   }

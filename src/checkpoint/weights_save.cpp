@@ -122,7 +122,7 @@ class Saver {
     auto add = [&](ParamId p) {
       const std::string& name = state_.param_names()[p];
       places.emplace(name, all.size());
-      all.push_back({{name, DS_DTYPE_F32, state_.param_shapes()[p]}, p});
+      all.push_back({{name, extras_.dtype, state_.param_shapes()[p]}, p});
     };
     for (ParamId p : extras_.order) add(p);
     if (extras_.order.empty()) {

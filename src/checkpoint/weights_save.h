@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "checkpoint/state_access.h"
+#include "core/base/dtype.h"
 #include "core/graph/graph.h"
 #include "io/safetensors.h"
 
@@ -27,6 +28,9 @@ struct WeightExtras {
   std::vector<std::pair<std::string, std::string>> tied;
   // The order in which parameters are stored. If it is empty, they are stored by number.
   std::vector<ParamId> order;
+  // The type of the parameters in files that do not follow those of another folder: f32, bf16 or
+  // f16.
+  DType dtype = DS_DTYPE_F32;
   // The largest number of tensor bytes in a file, without the header and second names. A larger
   // tensor gets a file of its own.
   int64_t file_bytes = std::numeric_limits<int64_t>::max();
@@ -35,11 +39,11 @@ struct WeightExtras {
 // Saves the masters to `folder`, which is created. `like` is the folder that the weights were
 // loaded from, or "". If `like` has weights, the new files have the same names, tensor names,
 // dtypes and order. If these are torch files, or lack the model's head, the new files are
-// safetensors files that include the head. If `like` is "" or has no weights, writes one f32
-// model.safetensors with the tensors in the order of parameters, or several files with an index as
-// on the Hugging Face hub. The config and tokenizer files of `like` are copied. Each file is
-// written under a temporary name and renamed, so it never appears incomplete. Collective: if one
-// rank fails, every rank throws its error.
+// safetensors files that include the head. If `like` is "" or has no weights, writes one
+// model.safetensors of extras.dtype with the tensors in the order of parameters, or several files
+// with an index as on the Hugging Face hub. The config and tokenizer files of `like` are copied.
+// Each file is written under a temporary name and renamed, so it never appears incomplete.
+// Collective: if one rank fails, every rank throws its error.
 void save_weights(StateAccess& state, const std::string& folder, const std::string& like = "",
                   const WeightExtras& extras = {});
 

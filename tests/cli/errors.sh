@@ -120,9 +120,12 @@ everywhere() {
     "train --config $here/tiny.json --data" "tokenize --data $here/tiny.json --out x.tokens --tokenizer"; do
     refused 1 "$what" $place "$path"
   done
-  refused 1 "$what" convert "$path" target
+  [ "$path" = m.gguf ] || refused 1 "$what" convert "$path" target
 }
 everywhere "a GGUF file of llama.cpp" m.gguf
+refused 1 "m.gguf: the number of tensors needs 8 bytes at byte 8 of 8: the end of the file is missing" convert m.gguf target
+refused 1 "m.gguf' is a GGUF file, which becomes a model folder .to .model.., got .fp32." convert m.gguf target --to fp32
+refused 1 "adapter' is not a checkpoint" convert adapter target.gguf
 everywhere "a safetensors file" weights.safetensors
 everywhere "is an adapter of PEFT" adapter
 everywhere "hf download owner/name" owner/name

@@ -11,7 +11,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 # The environments of parts whose packages are not in that of this program.
-OWN_PYTHON = {part: os.path.join(ROOT, ".cache", f"venv-{part}", "bin", "python") for part in ("jax", "torch")}
+OWN_PYTHON = {part: os.path.join(ROOT, ".cache", f"venv-{part}", "bin", "python") for part in ("jax", "torch", "gguf")}
 # For each part: (file, arguments when all parts run, minutes, description).
 PARTS = {
     "key_defaults": ("key_defaults.py", [], 0.5, "what Transformers takes for keys that a config.json lacks"),
@@ -26,6 +26,7 @@ PARTS = {
     "models": ("models.py", ["72"], 6, "random model folders beside Transformers, six of each family"),
     "templates": ("templates.py", ["3000"], 1.5, "random chat templates beside Transformers"),
     "tokenizers": ("tokenizer_folders.py", ["1000"], 2, "random tokenizer folders, texts and conversations beside Transformers"),
+    "gguf": ("gguf_files.py", ["36"], 5, "random models as GGUF files beside llama.cpp's converter and the gguf package"),
     "semantics": ("semantics.py", ["200"], 1.5, "random schedules, loss scales and batch sizes beside DeepSpeed's classes"),
     "configurations": ("configurations.py", ["4000"], 0.2, "random changes of real configurations beside DeepSpeed's reader"),
     "torch": ("torch_host.py", [], 15, "PyTorch models, Accelerate, the Trainer, Lightning and PEFT over libds.torch beside plain torch"),

@@ -40,7 +40,7 @@ struct Magic {
 };
 constexpr std::array<Magic, 14> kMagics{{
     {"GGUF", "a GGUF file of llama.cpp",
-     ": libds reads the model's folder on the hub, with config.json and safetensors"},
+     ": `libds convert FILE.gguf MODEL_DIR` makes a model folder of it", Wanted::gguf},
     {std::string_view("PK\x03\x04", 4), "a zip archive, as torch.save and numpy write",
      ": weights of torch are read as pytorch_model.bin; unpack any other archive first",
      Wanted::torch},

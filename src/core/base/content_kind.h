@@ -6,7 +6,7 @@
 namespace ds {
 
 // The content that a reader expects in a file.
-enum class Wanted { json, text, safetensors, torch, tokens, sentencepiece };
+enum class Wanted { json, text, safetensors, torch, tokens, sentencepiece, gguf };
 
 // The number of leading bytes that suffice to recognize content.
 inline constexpr size_t kContentHead = 1024;

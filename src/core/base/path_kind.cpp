@@ -180,8 +180,8 @@ struct Suffix {
 };
 constexpr Suffix kOtherModels[] = {
     {".gguf",
-     "is a model of llama.cpp (GGUF): libds reads the model's folder on the hub, with config.json "
-     "and safetensors"},
+     "is a model of llama.cpp (GGUF): `libds convert FILE.gguf MODEL_DIR` makes a model folder of "
+     "it"},
     {".msgpack",
      "has weights of Flax: load it in Transformers (from_flax=True) and save it by "
      "save_pretrained(), which writes safetensors"},

@@ -1,0 +1,351 @@
+// Tests conversions between model folders and GGUF files. llama.gguf and gpt2.gguf were written by
+// llama.cpp's converter (tools/make_gguf.py); `./run interop gguf` compares random models.
+#include "io/gguf.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "checkpoint/convert.h"
+#include "checkpoint/fake_state.h"
+#include "checkpoint/folder_source.h"
+#include "checkpoint/gguf/pre_tokenizers.h"
+#include "checkpoint/gguf/source.h"
+#include "checkpoint/gguf/tokenizer_import.h"
+#include "core/base/json.h"
+#include "data/tokenizer.h"
+#include "io/file.h"
+#include "support/errors.h"
+#include "support/temp_folder.h"
+
+namespace ds::test {
+namespace {
+
+const std::string kTestData = std::string(DS_SOURCE_DIR) + "/tests/data/";
+
+std::string recorded_gguf(const std::string& name) { return kTestData + "gguf/" + name + ".gguf"; }
+
+std::vector<float> values_of(StateSource& source, ParamId param) {
+  std::vector<float> out(static_cast<size_t>(source.numel(param)));
+  // Odd ranges begin and end within rows and blocks.
+  for (int64_t at = 0; at < std::ssize(out); at += 37)
+    source.read(0, param, at, std::min<int64_t>(37, std::ssize(out) - at), out.data() + at);
+  return out;
+}
+
+class GgufModels : public testing::Test {
+ protected:
+  // Converts, and returns the path of the result in the test's folder.
+  std::string convert(const std::string& from, const std::string& name,
+                      const std::string& type = "") {
+    ConvertRequest request;
+    request.type = type;
+    convert_checkpoint(from, folder_ / name, request);
+    return folder_ / name;
+  }
+
+  // Returns a recorded model folder, with options changed that llama.cpp does not have.
+  std::string llama_cpp_folder(const std::string& name) {
+    const std::string recorded = kTestData + "models/" + name;
+    if (name != "gemma2" && name != "gpt_neox") return recorded;
+    const std::string copy = folder_ / (name + "_copy");
+    std::filesystem::copy(recorded, copy);
+    Json config = Json::parse(read_file(copy + "/config.json"));
+    if (name == "gemma2") config.set("query_pre_attn_scalar", config.at("head_dim"));
+    if (name == "gpt_neox") config.set("rope_parameters", Json::Object{{"rope_type", "default"}});
+    write_file_atomic(copy + "/config.json", config.dump());
+    return copy;
+  }
+
+  std::string refusal(const std::string& from, const std::string& name, ds_status status,
+                      const ConvertRequest& request = {}) {
+    const std::string message =
+        message_of([&] { convert_checkpoint(from, folder_ / name, request); }, status);
+    EXPECT_FALSE(name_exists(folder_ / name)) << message;
+    return message;
+  }
+
+  // Writes recorded_gguf("llama") with another metadata or other tensors.
+  std::string changed(const std::function<void(GgufHeader&)>& change) {
+    const std::string path = recorded_gguf("llama");
+    GgufHeader header = read_gguf_header(path);
+    change(header);
+    std::vector<GgufTensor> old = header.tensors;
+    std::string bytes = plan_gguf(header.metadata, header.tensors);
+    const std::string data = read_file(path);
+    for (size_t t = 0; t < old.size(); ++t) {
+      const GgufTensor& tensor = header.tensors[t];
+      bytes.resize(static_cast<size_t>(tensor.begin));
+      bytes += data.substr(static_cast<size_t>(old[t].begin), static_cast<size_t>(tensor.bytes));
+    }
+    write_file_atomic(folder_ / "changed.gguf", bytes);
+    return folder_ / "changed.gguf";
+  }
+
+  TempFolder folder_;
+};
+
+// Saves the masters of a source as a checkpoint.
+void write_checkpoint(StateSource& source, const std::string& folder) {
+  std::vector<FakeParam> params;
+  for (ParamId p : source.names.ids()) params.push_back({source.names[p], source.shapes[p]});
+  run_ranks(1, [&](Communicator& comm) {
+    FakeState state(comm, false, params, {"master"});
+    for (BucketId b : state.layout().buckets.ids()) {
+      for (const ParamPlace& place : state.layout().buckets[b].params) {
+        const std::vector<float> values = values_of(source, place.param);
+        state.write_state(StateKind::master, b, place.begin, std::ssize(values), values.data());
+      }
+    }
+    save_checkpoint(state, folder, {}, {});
+  });
+}
+
+// Expects that a tokenizer gives the recorded ids to the recorded texts. A tokenizer.model does not
+// find control tokens in a text, which a tokenizer.json and llama.cpp do, so texts with '<' are
+// left out there. Json spells NUL as U+F0000; texts with it are left out, too.
+void expect_recorded_ids(const std::string& folder, const std::string& recorded) {
+  const auto tokenizer = open_tokenizer(folder);
+  const Json cases =
+      Json::parse(read_file(kTestData + "tokenizers/" + recorded + "/expected.json"));
+  int checked = 0;
+  for (const Json& one : cases.at("cases").array()) {
+    std::vector<int32_t> ids;
+    for (const Json& id : one.at("ids").array()) ids.push_back(static_cast<int32_t>(id.integer()));
+    const std::string& text = one.at("text").string();
+    if (text.find("\U000F0000") != text.npos) continue;
+    if (recorded == "spm_bpe" && text.find('<') != text.npos) continue;
+    EXPECT_EQ(tokenizer->encode(text, one.at("special").boolean()), ids) << text;
+    ++checked;
+  }
+  EXPECT_GT(checked, 20);
+}
+
+TEST_F(GgufModels, FilesOfLlamaCppBecomeFoldersWithTheirWeightsAndTokens) {
+  const Json sums = Json::parse(read_file(kTestData + "gguf/checksums.json"));
+  for (auto [name, tokenizer] : {std::pair{"llama", "spm_bpe"}, {"gpt2", "gpt2"}}) {
+    const std::string folder = convert(recorded_gguf(name), name);
+    const auto source = open_folder_source(folder);
+    ASSERT_EQ(source->names.size(), sums.at(name).object().size());
+    for (ParamId p : source->names.ids()) {
+      double sum = 0;
+      const std::vector<float> values = values_of(*source, p);
+      for (size_t i = 0; i < values.size(); ++i) sum += static_cast<double>(i + 1) * values[i];
+      EXPECT_NEAR(sum, sums.at(name).at(source->names[p]).number(), 1e-6 * std::abs(sum))
+          << source->names[p];
+    }
+    expect_recorded_ids(folder, tokenizer);
+    const Json beside = Json::parse(read_file(folder + "/tokenizer_config.json"));
+    expect_names(beside.at("chat_template").string(), {"{% for m in messages %}<{{ m.role }}>"});
+  }
+  const Json config = Json::parse(read_file(folder_ / "llama/config.json"));
+  EXPECT_EQ(config.at("num_key_value_heads").integer(), 2);
+  EXPECT_EQ(config.at("rms_norm_eps").number(), 1e-6);
+  EXPECT_EQ(config.at("rope_theta").number(), 50000);
+  EXPECT_EQ(config.at("rope_scaling").dump(), R"({"rope_type": "linear", "factor": 4.0})");
+  EXPECT_EQ(config.at("torch_dtype").string(), "bfloat16");
+  EXPECT_EQ(config.at("eos_token_id").integer(), 2);
+}
+
+// The names, types and bytes of all tensors, and all keys that both files have, are those of
+// llama.cpp's converter.
+TEST_F(GgufModels, FoldersBecomeTheFilesOfLlamaCpp) {
+  for (const char* name : {"llama", "gpt2"}) {
+    const std::string type = std::string(name) == "llama" ? "bf16" : "f16";
+    const std::string theirs = recorded_gguf(name);
+    const std::string own = convert(convert(theirs, name), std::string(name) + ".gguf", type);
+    const GgufHeader left = read_gguf_header(own), right = read_gguf_header(theirs);
+    const std::string left_bytes = read_file(own), right_bytes = read_file(theirs);
+    ASSERT_EQ(left.tensors.size(), right.tensors.size());
+    for (const GgufTensor& want : right.tensors) {
+      const GgufTensor* got = left.find(want.name);
+      ASSERT_NE(got, nullptr) << want.name;
+      EXPECT_EQ(got->shape, want.shape);
+      EXPECT_EQ(got->type->name, want.type->name) << want.name;
+      EXPECT_EQ(left_bytes.compare(static_cast<size_t>(got->begin), static_cast<size_t>(got->bytes),
+                                   right_bytes, static_cast<size_t>(want.begin),
+                                   static_cast<size_t>(want.bytes)),
+                0)
+          << want.name;
+    }
+    for (const auto& [key, value] : right.metadata) {
+      const GgufValue* got = left.value(key);
+      // The scores of a tokenizer.json are ranks, so they order pieces like the original ones.
+      if (key == "general.name" || key == "general.size_label" || key == "tokenizer.ggml.scores")
+        continue;
+      ASSERT_NE(got, nullptr) << key;
+      EXPECT_EQ(got->kind, value.kind) << key;
+      EXPECT_EQ(got->elements, value.elements) << key;
+    }
+  }
+}
+
+TEST_F(GgufModels, EveryFamilyComesBackWithItsValues) {
+  for (const char* name : {"gpt2", "llama", "mixtral", "qwen2", "qwen3", "phi3", "phi3_longrope",
+                           "gemma2", "gpt_neox"}) {
+    SCOPED_TRACE(name);
+    const std::string from = llama_cpp_folder(name);
+    const std::string file = convert(from, std::string(name) + ".gguf", "f32");
+    const auto before = open_folder_source(from), after = open_folder_source(convert(file, name));
+    ASSERT_EQ(after->names.size(), before->names.size());
+    // Norms of gemma2 are stored plus one, which rounds to multiples of 2^-23.
+    const float near = std::string(name) == "gemma2" ? 0x1p-23f : 0;
+    for (ParamId p : before->names.ids()) {
+      ASSERT_EQ(after->names[p], before->names[p]);
+      const std::vector<float> left = values_of(*before, p), right = values_of(*after, p);
+      for (size_t i = 0; i < left.size(); ++i)
+        ASSERT_NEAR(left[i], right[i], near) << before->names[p] << " " << i;
+    }
+  }
+}
+
+TEST_F(GgufModels, CodesBecomeBf16AndComeNear) {
+  const std::string from = kTestData + "models/llama";
+  const std::string file = convert(from, "q.gguf", "q8_0"), folder = convert(file, "q");
+  const auto before = open_folder_source(from), after = open_folder_source(folder);
+  for (ParamId p : before->names.ids()) {
+    const std::vector<float> left = values_of(*before, p), right = values_of(*after, p);
+    float most = 0;
+    for (float value : left) most = std::max(most, std::abs(value));
+    // Half a code, and the rounding of bf16.
+    for (size_t i = 0; i < left.size(); ++i)
+      ASSERT_NEAR(left[i], right[i], most * (0.5f / 127 + 0x1p-8f)) << before->names[p];
+  }
+  const Json config = Json::parse(read_file(folder + "/config.json"));
+  EXPECT_EQ(config.at("torch_dtype").string(), "bfloat16");
+}
+
+TEST_F(GgufModels, TokenizersKeepTheirIds) {
+  for (const char* name : {"gpt2", "qwen2", "llama3", "llama2", "spm_bpe"}) {
+    SCOPED_TRACE(name);
+    const std::string from = folder_ / (std::string(name) + "_from");
+    std::filesystem::copy(kTestData + "tokenizers/" + name, from,
+                          std::filesystem::copy_options::recursive);
+    std::filesystem::copy_file(kTestData + "models/llama/model.safetensors",
+                               from + "/model.safetensors");
+    const GgufVocabulary vocabulary = import_tokenizer(from, 1024);
+    EXPECT_EQ(vocabulary.tokens.size(), 1024u);
+    EXPECT_EQ(vocabulary.tokens.back(), "[PAD1023]");
+    EXPECT_EQ(vocabulary.kinds.back(), TokenKind::unused);
+  }
+}
+
+TEST_F(GgufModels, WhatLlamaCppLacksIsRefusedByName) {
+  const std::string models = kTestData + "models/";
+  expect_names(refusal(models + "opt", "a.gguf", DS_ERROR_UNSUPPORTED),
+               {"model_type mixtral, mistral, llama", "got 'opt'"});
+  expect_names(refusal(models + "llama_dynamic", "a.gguf", DS_ERROR_UNSUPPORTED),
+               {"architecture llama has no rope_type 'dynamic'"});
+  expect_names(refusal(models + "mistral", "a.gguf", DS_ERROR_UNSUPPORTED),
+               {"key 'rope_scaling.mscale' cannot be expressed in a GGUF file, got 0.7"});
+  expect_names(refusal(models + "gemma2", "a.gguf", DS_ERROR_UNSUPPORTED),
+               {"key 'query_pre_attn_scalar' must be 16 in a GGUF file, got 20"});
+  const std::string tokens = kTestData + "tokenizers/";
+  expect_names(
+      message_of([&] { import_tokenizer(tokens + "spm_unigram", 2000); }, DS_ERROR_UNSUPPORTED),
+      {"tokenizer.model: a GGUF file holds sentencepiece models of type BPE"});
+  expect_names(
+      message_of([&] { import_tokenizer(tokens + "gpt_neox", 2000); }, DS_ERROR_UNSUPPORTED),
+      {"gpt-2, llama-bpe", "add_prefix_space"});
+  expect_names(message_of([&] { import_tokenizer(tokens + "gpt2", 100); }, DS_ERROR_CONFIG),
+               {"but vocab_size is 100"});
+  expect_names(message_of([&] { pre_tokenizer_of("tekken"); }, DS_ERROR_UNSUPPORTED),
+               {"must be one of gpt-2, llama-bpe, qwen2", "got 'tekken'"});
+}
+
+TEST_F(GgufModels, WrongModelsAreRefusedByName) {
+  auto set = [](GgufHeader& header, const std::string& key, GgufValue value) {
+    for (auto& [known, old] : header.metadata) {
+      if (known == key) old = value;
+    }
+  };
+  auto drop = [](GgufHeader& header, const std::string& key) {
+    std::erase_if(header.metadata, [&](const auto& pair) { return pair.first == key; });
+  };
+  struct Case {
+    std::function<void(GgufHeader&)> change;
+    ds_status status;
+    const char* what;
+  };
+  const Case cases[] = {
+      {[&](auto& h) { set(h, "general.architecture", GgufValue::text("mamba")); },
+       DS_ERROR_UNSUPPORTED, "general.architecture must be llama, qwen2"},
+      {[&](auto& h) { drop(h, "general.architecture"); }, DS_ERROR_CORRUPT,
+       "key 'general.architecture' must be a text"},
+      {[&](auto& h) { set(h, "tokenizer.ggml.model", GgufValue::text("t5")); },
+       DS_ERROR_UNSUPPORTED, "must be gpt2, llama or none, got 't5'"},
+      {[&](auto& h) { drop(h, "llama.embedding_length"); }, DS_ERROR_CORRUPT,
+       "key 'llama.embedding_length' is missing"},
+      {[&](auto& h) { set(h, "llama.block_count", GgufValue::u32(2)); }, DS_ERROR_CONFIG,
+       "tensor 'blk.1.attn_norm.weight' of parameter 'model.layers.1.input_layernorm.weight'"},
+      {[&](auto& h) { set(h, "llama.block_count", GgufValue::text("2")); }, DS_ERROR_CORRUPT,
+       "key 'llama.block_count' must be an integer"},
+      {[&](auto& h) { set(h, "llama.embedding_length", GgufValue::u32(0)); }, DS_ERROR_CORRUPT,
+       "must be from 1 to 268435456, got 0"},
+      {[&](auto& h) { set(h, "llama.feed_forward_length", GgufValue::u32(25)); }, DS_ERROR_CONFIG,
+       "tensor 'blk.0.ffn_gate.weight' has shape [24,16]"},
+      {[&](auto& h) {
+         std::ranges::find(h.tensors, "blk.0.attn_q.weight", &GgufTensor::name)->name = "x";
+       },
+       DS_ERROR_CONFIG, "tensor 'blk.0.attn_q.weight' of parameter"},
+      {[&](auto& h) { set(h, "tokenizer.ggml.bos_token_id", GgufValue::u32(9999)); },
+       DS_ERROR_CORRUPT, "must be from 0 to 801, got 9999"},
+      {[&](auto& h) {
+         set(h, "tokenizer.ggml.token_type", {GgufKind::i32, true, std::vector<int64_t>{1}});
+       },
+       DS_ERROR_CORRUPT, "must have 802 elements, one for each token, got 1"}};
+  for (const Case& one : cases)
+    expect_names(refusal(changed(one.change), "x", one.status), {"changed.gguf", one.what});
+}
+
+TEST_F(GgufModels, ExtraTensorsAreRefusedByName) {
+  const std::string path = changed([](GgufHeader& header) {
+    GgufTensor extra = header.tensors[0];
+    extra.name = "blk.0.ssm_a";
+    header.tensors.push_back(extra);
+  });
+  expect_names(refusal(path, "x", DS_ERROR_UNSUPPORTED),
+               {"tensor 'blk.0.ssm_a' has no parameter in a llama model"});
+}
+
+// A checkpoint has no configuration, so the model folder is named beside it, and must be its own.
+TEST_F(GgufModels, CheckpointsNeedTheirModelFolder) {
+  const std::string model = kTestData + "models/llama", checkpoint = folder_ / "checkpoint";
+  const auto source = open_folder_source(model);
+  write_checkpoint(*source, checkpoint);
+  expect_names(refusal(checkpoint, "a.gguf", DS_ERROR_INVALID_ARGUMENT),
+               {"like: the model folder of", "is needed for a GGUF file, got none"});
+  ConvertRequest request;
+  request.like = kTestData + "models/qwen2";
+  expect_names(refusal(checkpoint, "a.gguf", DS_ERROR_CONFIG, request), {"parameter 'model."});
+  request.like = model;
+  convert_checkpoint(checkpoint, folder_ / "a.gguf", request);
+  EXPECT_EQ(read_file(folder_ / "a.gguf"), read_file(convert(model, "llama.gguf")));
+}
+
+TEST_F(GgufModels, WrongRequestsAreRefused) {
+  const std::string file = recorded_gguf("llama"), model = kTestData + "models/llama";
+  auto form = [](const char* to, const char* type = "") {
+    ConvertRequest request;
+    request.form = to;
+    request.type = type;
+    return request;
+  };
+  for (const char* to : {"libds", "universal", "fp32", "gguf"})
+    expect_names(refusal(file, "x", DS_ERROR_INVALID_ARGUMENT, form(to)),
+                 {"is a GGUF file, which becomes a model folder", to});
+  expect_names(refusal(model, "x", DS_ERROR_INVALID_ARGUMENT, form("model")),
+               {"is not a GGUF file"});
+  expect_names(refusal(file, "x", DS_ERROR_INVALID_ARGUMENT, form("model", "q8_0")),
+               {"type of a model folder must be f32, f16 or bf16, got 'q8_0'"});
+  expect_names(refusal(model, "x", DS_ERROR_INVALID_ARGUMENT, form("fp32", "f16")),
+               {"type is an option of the forms model and gguf, got 'f16' for fp32"});
+  expect_names(refusal(model, "x", DS_ERROR_INVALID_ARGUMENT, form("gguf", "q4_0")),
+               {"type must be f32, f16, bf16 or q8_0, got 'q4_0'"});
+  const std::string taken = convert(model, "taken.gguf");
+  expect_names(message_of([&] { convert_checkpoint(model, taken, {}); }, DS_ERROR_INVALID_ARGUMENT),
+               {"taken.gguf' must not exist"});
+}
+
+}  // namespace
+}  // namespace ds::test
