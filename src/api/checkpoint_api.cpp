@@ -58,7 +58,7 @@ std::string load_tag(const char* options) {
   return options ? ds::request_of(ds::Json::parse(options, "options"), known) : "";
 }
 
-const std::vector<std::string> kForms{"libds", "universal", "fp32"};
+const std::vector<std::string> kForms{"libds", "universal", "fp32", "merged", "unmerged"};
 
 // Reads the options of ds_checkpoint_convert; ds.h describes them and their defaults.
 ds::ConvertRequest convert_request(const char* options) {

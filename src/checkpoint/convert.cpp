@@ -13,8 +13,10 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/adapter_folder.h"
 #include "checkpoint/deepspeed/writer.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/merge.h"
 #include "checkpoint/open_source.h"
 #include "checkpoint/state_access.h"
 #include "checkpoint/state_source.h"
@@ -123,6 +125,28 @@ void require_like(const std::string& like) {
     raise(DS_ERROR_NOT_FOUND, "like: '{}' has no weights of a model{}", like, hint);
 }
 
+// Adds the adapter in the folder `from` to its base, or takes it out, and returns the source that
+// was written.
+std::unique_ptr<StateSource> write_merged(const std::string& from, const std::string& to,
+                                          const ConvertRequest& request) {
+  if (!is_adapter_folder(from))
+    raise(DS_ERROR_NOT_FOUND, "'{}' is not the folder of an adapter: it has no {}", from,
+          kAdapterConfig);
+  const std::string base = request.like.empty() ? adapter_base(from) : request.like;
+  if (base.empty() || !exists(base + "/config.json"))
+    raise(DS_ERROR_NOT_FOUND,
+          "the base of adapter '{}' must be a model folder, got '{}'; name it with like", from,
+          base);
+  std::unique_ptr<StateSource> source = open_merged(from, base, request.form == "unmerged");
+  ConvertedState state(*source);
+  save_weights(state, to, base);
+  return source;
+}
+
+bool is_merge(const ConvertRequest& request) {
+  return request.form == "merged" || request.form == "unmerged";
+}
+
 }  // namespace
 
 // Checks the request and the source before the first file is written, so that a wrong request
@@ -132,11 +156,15 @@ Json convert_checkpoint(const std::string& from, const std::string& to,
   require(!to.empty(), "the folder to write must have a name, got ''");
   if (!request.tag.empty()) require_tag(request.tag);
   if (request.form != "libds") require_empty(to);
-  std::unique_ptr<StateSource> source =
-      open_source(from, request.form == "fp32" ? SourceParts::masters : SourceParts::all);
-  require_like(request.like);
+  std::unique_ptr<StateSource> source;
+  if (!is_merge(request)) {
+    source = open_source(from, request.form == "fp32" ? SourceParts::masters : SourceParts::all);
+    require_like(request.like);
+  }
   std::string path = to;
-  if (request.form == "universal") {
+  if (is_merge(request)) {
+    source = write_merged(from, to, request);
+  } else if (request.form == "universal") {
     write_universal(*source, to, request.step_tensor);
   } else {
     ConvertedState state(*source);

@@ -8,12 +8,14 @@ namespace ds {
 
 // The target form of a conversion and its options.
 struct ConvertRequest {
-  // "libds", "universal" (DeepSpeed's layout) or "fp32" (weights only).
+  // "libds", "universal" (DeepSpeed's layout), "fp32" (weights only), or, for the folder of an
+  // adapter, "merged" and "unmerged": a model with the adapter added to its weights or taken out.
   std::string form = "libds";
   // Tag of the checkpoint to write; only for the form "libds". "" means no tag.
   std::string tag;
-  // Only for the form "fp32": a model folder whose file layout the output copies, as in
-  // save_weights().
+  // For the form "fp32": a model folder whose file layout the output copies, as in save_weights().
+  // For "merged" and "unmerged": the model folder; "" means the base that adapter_config.json
+  // names.
   std::string like;
   // Only for the form "fp32", unless `like` has weights: the largest number of bytes of tensors in
   // a file, as in WeightExtras.

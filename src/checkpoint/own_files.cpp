@@ -14,9 +14,9 @@
 namespace ds {
 namespace {
 
-constexpr int64_t kUnit = sizeof(float);
+constexpr int64_t kValueBytes = sizeof(float);
 // Number of elements that are read or written at a time.
-constexpr auto kBlock = static_cast<int64_t>(kPieceBytes) / kUnit;
+constexpr auto kBlock = static_cast<int64_t>(kPieceBytes) / kValueBytes;
 
 // Calls body(first, count) for consecutive blocks that cover `numel` elements.
 void by_blocks(int64_t numel, const std::function<void(int64_t, int64_t)>& body) {
@@ -26,7 +26,7 @@ void by_blocks(int64_t numel, const std::function<void(int64_t, int64_t)>& body)
 std::vector<SafetensorEntry> entries_of(StateAccess& state) {
   std::vector<SafetensorEntry> entries;
   for (const OwnState& own : own_states(state))
-    entries.push_back({own.name, DS_DTYPE_F32, {own.numel}, 0, own.numel * kUnit});
+    entries.push_back({own.name, DS_DTYPE_F32, {own.numel}, 0, own.numel * kValueBytes});
   return entries;
 }
 
@@ -46,11 +46,11 @@ ManifestRankFile write_own_file(StateAccess& state, const std::string& path) {
   hash.update(header);
   std::vector<float> block(static_cast<size_t>(kBlock));
   for (size_t i = 0; i < entries.size(); ++i) {
-    by_blocks(entries[i].bytes / kUnit, [&](int64_t first, int64_t count) {
+    by_blocks(entries[i].bytes / kValueBytes, [&](int64_t first, int64_t count) {
       state.own()->read(i, first, count, block.data());
-      file.write(block.data(), static_cast<size_t>(count * kUnit),
-                 entries[i].begin + first * kUnit);
-      hash.update(block.data(), static_cast<size_t>(count * kUnit));
+      file.write(block.data(), static_cast<size_t>(count * kValueBytes),
+                 entries[i].begin + first * kValueBytes);
+      hash.update(block.data(), static_cast<size_t>(count * kValueBytes));
     });
   }
   file.sync();
@@ -82,8 +82,9 @@ void read_states(StateAccess& state, const std::string& path, size_t rank,
   for (size_t i = 0; i < entries.size(); ++i) {
     const SafetensorEntry* entry = header.find(entries[i].name);
     if (!wants(i, entry)) continue;
-    by_blocks(entry->bytes / kUnit, [&](int64_t first, int64_t count) {
-      file.read(block.data(), static_cast<size_t>(count * kUnit), entry->begin + first * kUnit);
+    by_blocks(entry->bytes / kValueBytes, [&](int64_t first, int64_t count) {
+      file.read(block.data(), static_cast<size_t>(count * kValueBytes),
+                entry->begin + first * kValueBytes);
       state.own()->write(i, first, count, block.data());
     });
   }
