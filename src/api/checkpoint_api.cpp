@@ -58,7 +58,8 @@ std::string load_tag(const char* options) {
   return options ? ds::request_of(ds::Json::parse(options, "options"), known) : "";
 }
 
-const std::vector<std::string> kForms{"libds", "universal", "fp32", "model", "gguf"};
+const std::vector<std::string> kForms{"libds", "universal", "fp32",    "model",
+                                      "gguf",  "merged",    "unmerged"};
 const std::vector<std::string> kTypes{"f32", "f16", "bf16", "q8_0"};
 
 // Reads the options of ds_checkpoint_convert; ds.h describes them and their defaults.

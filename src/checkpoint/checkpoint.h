@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/base/ids.h"
 #include "core/base/json.h"
 #include "core/config/loss_scaler.h"
+#include "core/graph/graph.h"
 
 namespace ds {
 
@@ -46,6 +48,13 @@ struct CheckpointInfo {
   // Parameters with fewer updates than the run has taken, each with its number of updates, which
   // its bias correction uses.
   std::vector<std::pair<std::string, int64_t>> updates;
+  // The model that an adapter was trained on, as {"folder": PATH, "hash": HASH}, if the checkpoint
+  // leaves its frozen parameters out; otherwise null.
+  Json base;
+  // For a save: 1 for each parameter that the checkpoint leaves out, because the base has it. Empty
+  // if it leaves none out.
+  IdVector<ParamId, char> left_out;
+  bool stores(ParamId param) const { return left_out.empty() || !left_out[param]; }
   // The effective configuration of the run that saved the checkpoint.
   Json config;
   // The caller's state, such as the position of a sampler, and metrics.

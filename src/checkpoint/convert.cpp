@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/adapter_folder.h"
 #include "checkpoint/deepspeed/writer.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/folder_source.h"
@@ -20,6 +21,7 @@
 #include "checkpoint/gguf/tokenizer_export.h"
 #include "checkpoint/gguf/tokenizer_import.h"
 #include "checkpoint/gguf/writer.h"
+#include "checkpoint/merge.h"
 #include "checkpoint/model_folder.h"
 #include "checkpoint/open_source.h"
 #include "checkpoint/state_access.h"
@@ -249,6 +251,28 @@ Json description(const StateSource& source, const std::string& path) {
   return out;
 }
 
+// Adds the adapter in the folder `from` to its base, or takes it out, and returns the source that
+// was written.
+std::unique_ptr<StateSource> write_merged(const std::string& from, const std::string& to,
+                                          const ConvertRequest& request) {
+  if (!is_adapter_folder(from))
+    raise(DS_ERROR_NOT_FOUND, "'{}' is not the folder of an adapter: it has no {}", from,
+          kAdapterConfig);
+  const std::string base = request.like.empty() ? adapter_base(from) : request.like;
+  if (base.empty() || !exists(base + "/config.json"))
+    raise(DS_ERROR_NOT_FOUND,
+          "the base of adapter '{}' must be a model folder, got '{}'; name it with like", from,
+          base);
+  std::unique_ptr<StateSource> source = open_merged(from, base, request.form == "unmerged");
+  ConvertedState state(*source);
+  save_weights(state, to, base);
+  return source;
+}
+
+bool is_merge(const ConvertRequest& request) {
+  return request.form == "merged" || request.form == "unmerged";
+}
+
 }  // namespace
 
 // Checks the request and the source before the first file is written, so that a wrong request
@@ -269,9 +293,16 @@ Json convert_checkpoint(const std::string& from, const std::string& to,
     write_model(*source, to, request);
     return description(*source, to);
   }
-  std::unique_ptr<StateSource> source = open_converted(from, form);
-  require_like(request.like);
-  Json out = description(*source, write_form(*source, to, form, request));
+  std::unique_ptr<StateSource> source;
+  std::string path = to;
+  if (is_merge(request)) {
+    source = write_merged(from, to, request);
+  } else {
+    source = open_converted(from, form);
+    require_like(request.like);
+    path = write_form(*source, to, form, request);
+  }
+  Json out = description(*source, path);
   if (form == "fp32" && request.like.empty()) {
     out.set("buffers", static_cast<int64_t>(source->buffers.size()));
     out.set("tied", static_cast<int64_t>(source->tied.size()));

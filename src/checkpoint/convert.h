@@ -9,13 +9,16 @@ namespace ds {
 // The target form of a conversion and its options.
 struct ConvertRequest {
   // "libds", "universal" (DeepSpeed's layout), "fp32" (weights only), "model" (a model folder of a
-  // GGUF file) or "gguf". "" means "model" if the source is a GGUF file, "gguf" if the name to
-  // write ends with .gguf, and otherwise "libds".
+  // GGUF file), "gguf" or, for the folder of an adapter, "merged" and "unmerged": a model with the
+  // adapter added to its weights or taken out. "" means "model" if the source is a GGUF file,
+  // "gguf" if the name to write ends with .gguf, and otherwise "libds".
   std::string form;
   // Tag of the checkpoint to write; only for the form "libds". "" means no tag.
   std::string tag;
   // For the form "fp32": a model folder whose file layout the output copies, as in save_weights().
   // For the form "gguf": the model folder of a checkpoint, which has config.json and the tokenizer.
+  // For "merged" and "unmerged": the model folder; "" means the base that adapter_config.json
+  // names.
   std::string like;
   // Only for the form "fp32", unless `like` has weights: the largest number of bytes of tensors in
   // a file, as in WeightExtras.

@@ -108,14 +108,25 @@ void parse_tensors(Manifest& m, const Json& tensors, const Json& pieces) {
   }
 }
 
-// Reads the frozen parameters. Each must be a tensor and be named once, and at least one tensor
-// must not be frozen.
+// Reads the model folder that has the parameters which are not tensors of the checkpoint.
+void parse_base(Manifest& m, const Json* base) {
+  if (!base) return;
+  for (const char* member : {"folder", "hash"}) {
+    if (base->at(member).string().empty())
+      raise(DS_ERROR_CORRUPT, "base.{} must not be empty, got \"\"", member);
+  }
+  m.info.base = *base;
+}
+
+// Reads the frozen parameters. Each must be a tensor, unless a base has it, and be named once, and
+// at least one tensor must not be frozen.
 void parse_frozen(Manifest& m, const Json& names) {
-  std::set<std::string> left;
+  std::set<std::string> left, seen;
   for (const ManifestTensor& t : m.tensors) left.insert(t.name);
   for (const Json& item : names.array()) {
     const std::string& name = item.string();
-    if (left.erase(name) == 0)
+    const bool of_base = !m.info.base.is_null() && seen.insert(name).second;
+    if (left.erase(name) == 0 && !of_base)
       raise(DS_ERROR_CORRUPT, "frozen names '{}', which is not a tensor or is named twice", name);
     m.info.frozen.push_back(name);
   }
@@ -177,7 +188,8 @@ void parse_updates(Manifest& m, const Json* updates) {
   for (const auto& [name, value] : updates->object()) {
     int64_t count = value.integer();
     auto named = [&](const ManifestTensor& t) { return t.name == name; };
-    if (std::ranges::none_of(m.tensors, named))
+    if (std::ranges::none_of(m.tensors, named) &&
+        (m.info.base.is_null() || !contains(m.info.frozen, name)))
       raise(DS_ERROR_CORRUPT, "updates names '{}', which is not a tensor", name);
     if (count < 0 || count >= m.info.updates_taken())
       raise(DS_ERROR_CORRUPT,
@@ -266,6 +278,7 @@ Manifest parse_checked(const Json& document, const std::string& source) {
   m.hash = document.at("hash").string();
   parse_files(m, document.at("files"));
   parse_tensors(m, document.at("tensors"), document.at("pieces"));
+  parse_base(m, document.find("base"));
   parse_frozen(m, document.at("frozen"));
   parse_updates(m, document.find("updates"));
   parse_frozen_with_states(m, document.find("frozen_with_states"));
@@ -309,6 +322,7 @@ std::string Manifest::print() const {
   if (Json set = print_set(info); !set.array().empty()) document.set("set", std::move(set));
   document.set("numerics_key", info.numerics_key);
   document.set("world", world);
+  if (!info.base.is_null()) document.set("base", info.base);
   document.set("frozen", Json::Array(info.frozen.begin(), info.frozen.end()));
   if (!info.frozen.empty()) {
     document.set("frozen_with_states",

@@ -46,6 +46,7 @@
 #include "core/base/shape.h"
 #include "core/graph/param_slice.h"
 #include "core/program/granules.h"
+#include "nn/adapter_names.h"
 
 namespace ds {
 namespace {
@@ -226,6 +227,7 @@ class Reader {
     for (size_t p = 0; p < state_.param_names().size(); ++p) {
       const std::string& name = state_.param_names()[p];
       auto it = saved.find(name);
+      if (it == saved.end() && !manifest().info.base.is_null() && !is_adapter_param(name)) continue;
       if (it == saved.end()) {
         raise(DS_ERROR_CONFIG, "parameter '{}' of the model is missing from checkpoint '{}'",
               TensorName(name), path_);
@@ -259,8 +261,9 @@ class Reader {
       int64_t low = state_.first(b), high = low + state_.held(b);
       for (const ParamPlace& p : layout.buckets[b].params) {
         int64_t begin = std::max(low, p.begin), end = std::min(high, p.begin + p.numel);
-        if (begin >= end) continue;
-        std::vector<HeldRun>& runs = held_[numbers.at(state_.param_names()[p.param])];
+        const auto tensor = numbers.find(state_.param_names()[p.param]);
+        if (begin >= end || tensor == numbers.end()) continue;
+        std::vector<HeldRun>& runs = held_[tensor->second];
         for (const SliceBlock& block : state_.slice(p.param).blocks(begin - p.begin, end - begin)) {
           for_each_run(block, block.count, [&](int64_t local, int64_t whole, int64_t count) {
             runs.push_back({whole, count, b, p.begin + local});

@@ -17,6 +17,7 @@
 #include "core/base/error.h"
 #include "core/base/shape.h"
 #include "io/safetensors.h"
+#include "nn/adapter_names.h"
 
 namespace ds {
 namespace {
@@ -106,7 +107,8 @@ class Matcher {
     }
     for (size_t source : tied) add_tied(source);
     for (ParamId p : match_.of_param.ids()) {
-      if (match_.of_param[p] == WeightMatch::kNone) match_.drawn.push_back(names_[p]);
+      const bool stored = match_.of_param[p] != WeightMatch::kNone;
+      if (!stored && !is_adapter_param(names_[p])) match_.drawn.push_back(names_[p]);
     }
     for (const std::string& name : match_.drawn) {
       auto begins = [&](std::string_view head) { return name.starts_with(head); };
@@ -208,22 +210,7 @@ class Matcher {
   }
 
   void check(const WeightSource& source) const {
-    const SafetensorEntry& stored = match_.entry(source);
-    std::string path = match_.folder.file_path(source.file);
-    const std::vector<int64_t>& wanted = shapes_[source.param];
-    if (stored.shape != wanted) {
-      raise(DS_ERROR_CONFIG, "{}: tensor '{}' has shape {}, but the model's parameter has {}",
-            KeyName(path), TensorName(stored.name), text(stored.shape), text(wanted));
-    }
-    if (stored.dtype == DS_DTYPE_F32 || stored.dtype == DS_DTYPE_F16 ||
-        stored.dtype == DS_DTYPE_BF16)
-      return;
-    raise(DS_ERROR_CONFIG, "{}: tensor '{}' must be f32, f16 or bf16, got {}", KeyName(path),
-          TensorName(stored.name), dtype_name(stored.dtype));
-  }
-
-  static std::string text(const std::vector<int64_t>& extents) {
-    return Shape(std::vector<Dim>(extents.begin(), extents.end())).text();
+    check_stored(match_.entry(source), match_.folder.file_path(source.file), shapes_[source.param]);
   }
 
   const IdVector<ParamId, std::string>& names_;
@@ -242,6 +229,21 @@ std::string shown(const std::vector<std::string>& names) {
 }
 
 }  // namespace
+
+void check_stored(const SafetensorEntry& stored, const std::string& path,
+                  const std::vector<int64_t>& wanted) {
+  auto text = [](const std::vector<int64_t>& extents) {
+    return Shape(std::vector<Dim>(extents.begin(), extents.end())).text();
+  };
+  if (stored.shape != wanted) {
+    raise(DS_ERROR_CONFIG, "{}: tensor '{}' has shape {}, but the model's parameter has {}",
+          KeyName(path), TensorName(stored.name), text(stored.shape), text(wanted));
+  }
+  if (stored.dtype == DS_DTYPE_F32 || stored.dtype == DS_DTYPE_F16 || stored.dtype == DS_DTYPE_BF16)
+    return;
+  raise(DS_ERROR_CONFIG, "{}: tensor '{}' must be f32, f16 or bf16, got {}", KeyName(path),
+        TensorName(stored.name), dtype_name(stored.dtype));
+}
 
 std::string WeightMatch::warning() const {
   std::string out;

@@ -46,12 +46,18 @@ struct WeightMatch {
 
 // Assigns the tensors in the folder `path` to the model's parameters, given by name and shape, and
 // makes all checks that need no data. The folder may lack the model's head, as the folder of a base
-// model does, and may have tensors that are not parameters of the model. Throws DS_ERROR_CONFIG if
-// any other tensor is missing, if two tensors are the same parameter (unless one of them has the
-// other name of a tied tensor), if a dtype is not f32, f16 or bf16, or if a shape differs.
+// model does, and may have tensors that are not parameters of the model. It has no parameters of
+// adapters. Throws DS_ERROR_CONFIG if any other tensor is missing, if two tensors are the same
+// parameter (unless one of them has the other name of a tied tensor), if a dtype is not f32, f16 or
+// bf16, or if a shape differs.
 WeightMatch match_weights(const IdVector<ParamId, std::string>& names,
                           const IdVector<ParamId, std::vector<int64_t>>& shapes,
                           const std::string& path);
+
+// Throws DS_ERROR_CONFIG, naming the file `path` and the tensor, unless the stored tensor has this
+// shape and is f32, f16 or bf16.
+void check_stored(const SafetensorEntry& stored, const std::string& path,
+                  const std::vector<int64_t>& wanted);
 
 // Returns whether source number `copy` has the same dtype and bytes as the source that its
 // parameter is read from. `files` are the open files of the folder, as open_files() returns them.

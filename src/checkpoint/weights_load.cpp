@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/adapter_folder.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/state_access.h"
 #include "checkpoint/weight_match.h"
@@ -32,7 +33,8 @@ class Loader {
 
   void load() {
     agree(state_.comm(), "weights check", [&] {
-      match_ = match_weights(state_.param_names(), state_.param_shapes(), path_);
+      match_ = (is_adapter_folder(path_) ? match_adapter : match_weights)(
+          state_.param_names(), state_.param_shapes(), path_);
       files_ = open_files(match_.folder);
       if (state_.comm().rank() == 0) {
         for (size_t copy : match_.copies) check_copy(copy);

@@ -120,7 +120,8 @@ class Saver {
       all.push_back({extras_.buffers[i], {}, i});
     }
     auto add = [&](ParamId p) {
-      const std::string& name = state_.param_names()[p];
+      const std::string& own = state_.param_names()[p];
+      const std::string name = extras_.stored_name ? extras_.stored_name(own) : own;
       places.emplace(name, all.size());
       all.push_back({{name, extras_.dtype, state_.param_shapes()[p]}, p});
     };
@@ -182,8 +183,8 @@ class Saver {
     match_.folder.sharded = count > 1;
     for (size_t f = 0; f < count; ++f) {
       TensorFile file;
-      file.name = count == 1 ? std::string(kTensorFile)
-                             : fmt::format("model-{:05}-of-{:05}.safetensors", f + 1, count);
+      file.name =
+          count == 1 ? extras_.file : fmt::format("model-{:05}-of-{:05}.safetensors", f + 1, count);
       for (const Planned& tensor : all) {
         if (tensor.file != f) continue;
         if (tensor.param.exists() && !tensor.copy)
@@ -353,6 +354,7 @@ class Saver {
       if (match_.sources[s].param.exists()) sources[match_.sources[s].param].push_back(s);
     }
     for_own_blocks(state_, [&](BucketId b, const ParamPlace& p, const SliceBlock& block) {
+      if (sources[p.param].empty()) return;
       auto write = [&](int64_t local, int64_t whole, int64_t n) {
         state_.read_state(StateKind::master, b, p.begin + local, n, block_.data());
         for (size_t s : sources[p.param]) write_block(match_.sources[s], whole, n);

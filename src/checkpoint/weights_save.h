@@ -12,6 +12,7 @@
 #include "core/base/dtype.h"
 #include "core/graph/graph.h"
 #include "io/safetensors.h"
+#include "io/tensor_folder.h"
 
 namespace ds {
 
@@ -26,11 +27,15 @@ struct WeightExtras {
   // Second names, each with the first name of the same values. A second name is left out if no
   // tensor has its first name.
   std::vector<std::pair<std::string, std::string>> tied;
-  // The order in which parameters are stored. If it is empty, they are stored by number.
+  // The parameters to store, in their order. If it is empty, all are stored by number.
   std::vector<ParamId> order;
   // The type of the parameters in files that do not follow those of another folder: f32, bf16 or
   // f16.
   DType dtype = DS_DTYPE_F32;
+  // Returns the name under which a parameter is stored. Empty: its own name.
+  std::function<std::string(const std::string& param)> stored_name = {};
+  // The name of a single file of tensors.
+  std::string file = std::string(kTensorFile);
   // The largest number of tensor bytes in a file, without the header and second names. A larger
   // tensor gets a file of its own.
   int64_t file_bytes = std::numeric_limits<int64_t>::max();

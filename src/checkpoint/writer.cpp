@@ -106,8 +106,10 @@ class Writer {
       : state_(state), comm_(state.comm()), folder_(folder) {
     manifest_.info = info;
     manifest_.world = comm_.size();
-    for (size_t p = 0; p < state.param_names().size(); ++p) {
-      manifest_.tensors.push_back({state.param_names()[p], state.param_shapes()[p]});
+    for (ParamId p : state.param_names().ids()) {
+      tensor_of_.push_back(static_cast<int32_t>(manifest_.tensors.size()));
+      if (info.stores(p))
+        manifest_.tensors.push_back({state.param_names()[p], state.param_shapes()[p]});
     }
     manifest_.kinds = state.state_kinds();
     manifest_.files.resize(manifest_.kinds.size());
@@ -219,7 +221,7 @@ class Writer {
 
   // Plans the offsets of all tensors of one kind. All ranks compute the same offsets.
   void plan(size_t kind) {
-    IdVector<ParamId, SafetensorEntry>& entries = entries_[kind];
+    std::vector<SafetensorEntry>& entries = entries_[kind];
     for (const ManifestTensor& t : manifest_.tensors) {
       entries.push_back({t.name, DS_DTYPE_F32, t.shape, 0, t.numel() * int64_t{sizeof(float)}});
     }
@@ -259,7 +261,7 @@ class Writer {
   void write_kind(size_t kind) {
     DirectWriter file(file_path(kind), blocks_);
     for_own_blocks(state_, [&](BucketId b, const ParamPlace& p, const SliceBlock& block) {
-      write_piece(file, kind, b, p, block);
+      if (manifest_.info.stores(p.param)) write_piece(file, kind, b, p, block);
     });
     file.finish();
   }
@@ -268,7 +270,8 @@ class Writer {
   // piece.
   void write_piece(DirectWriter& file, size_t kind, BucketId bucket, const ParamPlace& place,
                    const SliceBlock& block) {
-    const SafetensorEntry& entry = entries_[kind][place.param];
+    const int32_t tensor = tensor_of_[place.param];
+    const SafetensorEntry& entry = entries_[kind][static_cast<size_t>(tensor)];
     Hash128 hash;
     for_each_run(block, static_cast<int64_t>(block_.size()),
                  [&](int64_t local, int64_t whole, int64_t n) {
@@ -278,12 +281,8 @@ class Writer {
                    hash.update(block_.data(), bytes);
                    file.write(block_.data(), bytes, entry.begin + whole * int64_t{sizeof(float)});
                  });
-    Piece piece{static_cast<int32_t>(kind),
-                place.param.number(),
-                block.begin,
-                block.count,
-                block.rows,
-                block.stride};
+    Piece piece{
+        static_cast<int32_t>(kind), tensor, block.begin, block.count, block.rows, block.stride};
     std::copy_n(hash.hex().data(), piece.hash.size(), piece.hash.data());
     mine_.push_back(piece);
   }
@@ -342,8 +341,10 @@ class Writer {
   // True on rank 0 from the creation of path_ until its commit.
   bool made_ = false;
   Manifest manifest_;
+  // The index of each stored parameter in manifest_.tensors.
+  IdVector<ParamId, int32_t> tensor_of_;
   // The entries of the tensors and the header of each file, by kind.
-  std::vector<IdVector<ParamId, SafetensorEntry>> entries_;
+  std::vector<std::vector<SafetensorEntry>> entries_;
   std::vector<std::string> headers_;
   // The pieces that this rank has written.
   std::vector<Piece> mine_;
@@ -378,7 +379,7 @@ class CopiedOwnStates final : public OwnStateAccess {
 // writes, so first() and held() describe that shard.
 class CopiedState : public StateAccess {
  public:
-  explicit CopiedState(StateAccess& state)
+  CopiedState(StateAccess& state, const CheckpointInfo& info)
       : comm_(state.comm()),
         layout_(state.layout()),
         names_(state.param_names()),
@@ -386,7 +387,7 @@ class CopiedState : public StateAccess {
         kinds_(state.state_kinds()) {
     for (ParamId p : names_.ids()) {
       slices_.push_back(state.slice(p));
-      writes_.push_back(state.writes(p) ? 1 : 0);
+      writes_.push_back(state.writes(p) && info.stores(p) ? 1 : 0);
     }
     for (BucketId b : layout_.buckets.ids()) first_.push_back(state.own_first(b));
     for (size_t k = 0; k < kinds_.size(); ++k) {
@@ -419,8 +420,10 @@ class CopiedState : public StateAccess {
  private:
   void copy(StateAccess& state, StateKind kind, BucketId bucket) {
     int64_t low = first_[bucket], high = low + held(bucket);
-    std::vector<float> values(static_cast<size_t>(high - low));
-    for (const ParamPlace& p : layout_.buckets[bucket].params) {
+    const std::vector<ParamPlace>& params = layout_.buckets[bucket].params;
+    const bool any = std::ranges::any_of(params, [&](auto& p) { return writes(p.param); });
+    std::vector<float> values(static_cast<size_t>(any ? high - low : 0));
+    for (const ParamPlace& p : params) {
       int64_t begin = std::max(low, p.begin), end = std::min(high, p.begin + p.numel);
       if (begin < end && writes(p.param))
         state.read_state(kind, bucket, begin, end - begin, values.data() + (begin - low));
@@ -449,7 +452,7 @@ class StartedSave::Work {
        int64_t patience_ms)
       : comm_(state.comm()) {
     agree(comm_, "checkpoint copy", [&] {
-      copy_.emplace(state);
+      copy_.emplace(state, info);
       writer_.emplace(*copy_, folder, info);
     });
     try {

@@ -107,6 +107,6 @@ Comm join_as(const std::string& url, int32_t rank, int32_t ranks);
 // exit code in `code` if that may be other than 0.
 using AddCommand = void(CLI::App& app, int& code);
 AddCommand add_train, add_generate, add_tokenize, add_plan, add_env, add_config, add_launch,
-    add_agent, add_verify, add_profile, add_audit, add_convert;
+    add_agent, add_verify, add_profile, add_audit, add_convert, add_merge, add_unmerge;
 
 }  // namespace ds::cli

@@ -105,10 +105,10 @@ int main(int argc, char** argv) {
   app.footer(
       "libds help COMMAND shows the options of a command, with defaults and an example.\n"
       "Start with: libds train --config examples/train.json --data FOLDER");
-  for (auto* add :
-       {ds::cli::add_train, ds::cli::add_generate, ds::cli::add_tokenize, ds::cli::add_plan,
-        ds::cli::add_env, ds::cli::add_config, ds::cli::add_launch, ds::cli::add_verify,
-        ds::cli::add_profile, ds::cli::add_audit, ds::cli::add_convert})
+  for (auto* add : {ds::cli::add_train, ds::cli::add_generate, ds::cli::add_tokenize,
+                    ds::cli::add_plan, ds::cli::add_env, ds::cli::add_config, ds::cli::add_launch,
+                    ds::cli::add_verify, ds::cli::add_profile, ds::cli::add_audit,
+                    ds::cli::add_convert, ds::cli::add_merge, ds::cli::add_unmerge})
     add(app, code);
   for (CLI::App* command : app.get_subcommands({})) ds::cli::refuse_empty(*command);
   // The agent is added last, so that it accepts empty text: launch writes its options, not a user.

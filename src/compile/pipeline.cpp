@@ -30,7 +30,9 @@
 #include "core/graph/param_slice.h"
 #include "core/program/choices.h"
 #include "core/program/mesh.h"
+#include "nn/adapter_keys.h"
 #include "optim/optimizer.h"
+#include "passes/adapters.h"
 #include "passes/cse.h"
 #include "passes/fusion_rules.h"
 #include "passes/loss_weight.h"
@@ -264,9 +266,10 @@ void add_keys(Plan& plan, const Optimizer& optimizer) {
 
 }  // namespace
 
-Plan compile_plan(const Graph& forward, const Config& config, int rank, const Mesh& mesh,
+Plan compile_plan(const Graph& base, const Config& config, int rank, const Mesh& mesh,
                   const Machine& machine, bool verify_passes, const PlanPrograms& programs) {
-  check_training_graph(forward);
+  check_training_graph(base);
+  const Graph forward = add_adapters(base, config.get<AdapterKeys>());
   check_callbacks(forward, config.device);
   if (config.skip_missing)
     raise(DS_ERROR_CONFIG,
@@ -289,7 +292,7 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, const Me
   IdVector<ParamId, ParamSpec> params;
   for (ParamId p : names.ids()) {
     int64_t numel = plan.graph.type(plan.graph.params[p].value).shape.numel(plan.graph.bound);
-    params.push_back({names[p], numel, frozen[p] != 0});
+    params.push_back({names[p], numel, frozen[p] != 0 || plan.graph.params[p].frozen});
     params.back().group = groups[p];
     params.back().reduced_over = plan.graph.params[p].reduced_over;
     const Parameter& param = plan.graph.params[p];
@@ -320,7 +323,7 @@ Plan recompile_plan(const Plan& plan, const Graph& forward, const Config& config
   Plan next = plan;
   next.asked.first_choice = first_choice;
   set_trained(next.zero, config.optimizer, trained);
-  next.graph = forward_part(forward, config, true);
+  next.graph = forward_part(add_adapters(forward, config.get<AdapterKeys>()), config, true);
   compile_programs(next, config, machine, verify_passes);
   return next;
 }

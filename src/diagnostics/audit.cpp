@@ -105,8 +105,7 @@ class Audit {
     options_.threads = threads_of_rank(config_, comm_.local_size());
     options_.programs.infer = false;
     Engine engine(config_, model_.graph, comm_, options_);
-    if (!config_.model.folder.empty() && config_.model.init == "folder")
-      engine.checkpoints().load_weights(config_.model.folder);
+    load_folders(engine.checkpoints(), config_);
     for (int step = 0; step + 1 < request_.steps; ++step) engine.train_batch(batch(step));
     StepAudit audit(options_.threads);
     AuditReport report;

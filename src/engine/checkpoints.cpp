@@ -17,6 +17,7 @@
 #include <memory>
 #include <utility>
 
+#include "checkpoint/adapter_folder.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/attachments.h"
 #include "checkpoint/folder.h"
@@ -34,11 +35,34 @@
 #include "engine/numerics.h"
 #include "io/file.h"
 #include "kernels/cpu/kernel_facts.h"
+#include "nn/adapter_keys.h"
+#include "nn/adapter_names.h"
 
 namespace ds {
 
-CheckpointInfo Checkpoints::info_of(const Json& client, const std::string& tag) const {
+bool Checkpoints::has_adapter() const { return runtime_.config().get<AdapterKeys>().on(); }
+
+// Returns whether the frozen parameters are those of the folder in base_. Collective.
+bool Checkpoints::base_unchanged() {
+  take_writes();
+  return agree_max(runtime_.comm(), base_written_ ? 1 : 0, "base of the adapter") == 0;
+}
+
+StateStore::Writes Checkpoints::take_writes() {
+  const StateStore::Writes writes = store_.take_writes();
+  base_written_ = base_written_ || writes.untrained;
+  return writes;
+}
+
+// Collective if a base was loaded.
+CheckpointInfo Checkpoints::info_of(const Json& client, const std::string& tag) {
   CheckpointInfo info;
+  if (!base_.is_null() && base_unchanged()) {
+    info.base = base_;
+    for (ParamId p : store_.param_names().ids())
+      info.left_out.push_back(!is_adapter_param(store_.param_names()[p]) &&
+                              !store_.zero().trained.begun[p]);
+  }
   info.step = control_.steps();
   info.skipped = control_.steps() - control_.updates();
   info.seed = control_.scalars().seed;
@@ -134,11 +158,11 @@ std::string Checkpoints::wait() {
 // Runs body, which writes states, then computes the parameters from them. An error after the first
 // written state poisons the engine.
 void Checkpoints::overwrite(const std::function<void()>& body) {
-  store_.take_writes();
+  take_writes();
   try {
     body();
   } catch (const std::exception& error) {
-    if (store_.take_writes().overwritten) runtime_.poison(error);
+    if (take_writes().overwritten) runtime_.poison(error);
     throw;
   }
   runtime_.guarded([&] { store_.renew_params(); });
@@ -148,7 +172,15 @@ void Checkpoints::overwrite(const std::function<void()>& body) {
 void Checkpoints::load_weights(const std::string& folder) {
   store_.owner().begin_change("ds_checkpoint_load_model");
   wait();
+  std::string hash;
+  if (has_adapter())
+    hash = on_root(runtime_.comm(), "hash of the base",
+                   [&] { return is_adapter_folder(folder) ? std::string() : base_hash(folder); });
   overwrite([&] { ds::load_weights(store_, folder); });
+  if (hash.empty()) return;
+  base_ = Json::Object{{"folder", std::filesystem::absolute(folder).lexically_normal().string()},
+                       {"hash", hash}};
+  base_written_ = false;
 }
 
 void Checkpoints::save_weights(const std::string& folder, const std::string& like) {
@@ -157,7 +189,32 @@ void Checkpoints::save_weights(const std::string& folder, const std::string& lik
   // A poisoned engine saves nothing. The save itself is not guarded, because a failure to write to
   // a folder must not poison the engine.
   runtime_.guarded([] {});
-  ds::save_weights(store_, folder, like);
+  if (!has_adapter()) return ds::save_weights(store_, folder, like);
+  const std::string base = base_.is_null() ? like : base_.at("folder").string();
+  save_adapter(store_, runtime_.config().get<AdapterKeys>(), folder, base);
+}
+
+// Loads the base of a checkpoint that leaves it out, unless it is loaded already. Throws if the
+// weights in its folder, or those that are loaded, are others than the run's. Collective.
+void Checkpoints::provide_base(const std::string& path) {
+  const std::string text = on_root(runtime_.comm(), "base of the checkpoint",
+                                   [&] { return read_checkpoint_info(path).base.dump(); });
+  const Json base = Json::parse(text);
+  if (base.is_null()) {
+    base_ = {};
+    return;
+  }
+  const std::string &folder = base.at("folder").string(), &hash = base.at("hash").string();
+  if (base_.is_null()) {
+    load_weights(folder);
+  } else if (!base_unchanged()) {
+    load_weights(base_.at("folder").string());
+  }
+  if (base_.at("hash").string() == hash) return;
+  raise(DS_ERROR_CONFIG,
+        "checkpoint '{}' was trained on base '{}' with hash {}, the weights in '{}' have {}: the "
+        "base has changed",
+        path, folder, hash, base_.at("folder").string(), base_.at("hash").string());
 }
 
 CheckpointInfo Checkpoints::load(const std::string& folder, const std::string& tag) {
@@ -173,6 +230,7 @@ CheckpointInfo Checkpoints::load(const std::string& folder, const std::string& t
     const IdVector<ParamId, int64_t> updates =
         trained_ ? trained_->own_updates() : IdVector<ParamId, int64_t>();
     try {
+      if (has_adapter()) provide_base(path);
       return load_one(path);
     } catch (const Error& error) {
       // The error is thrown on all ranks. Unless the engine is poisoned, no state has changed yet.
@@ -210,7 +268,7 @@ void Checkpoints::restore() {
     store_.own_states().forget();
     restart_();
   });
-  store_.take_writes();
+  take_writes();
 }
 
 CheckpointInfo Checkpoints::load_one(const std::string& path) {
@@ -254,8 +312,7 @@ std::string loss_scale_text(const LossScaleConfig& c) {
 
 // Logs the differences between this engine and the saved run that may change bits. Collective.
 void Checkpoints::tell_differences(const std::string& path, const CheckpointInfo& saved) {
-  bool dropped =
-      agree_max(runtime_.comm(), store_.take_writes().dropped ? 1 : 0, "dropped states") != 0;
+  bool dropped = agree_max(runtime_.comm(), take_writes().dropped ? 1 : 0, "dropped states") != 0;
   if (runtime_.comm().rank() != 0) return;
   std::string other = trained_->difference(saved);
   if (!other.empty()) {

@@ -47,9 +47,11 @@ class Checkpoints {
   // read, loads the newest older checkpoint that is intact, with a warning. A path that names a
   // single checkpoint is loaded or refused, without such a replacement.
   CheckpointInfo load(const std::string& folder, const std::string& tag = "");
-  // Loads the weights of a Hugging Face model folder (checkpoint/weights_load.h); optimizer states
-  // and counters stay.
+  // Loads the weights of a Hugging Face model folder, or of an adapter's folder
+  // (checkpoint/weights_load.h); optimizer states and counters stay. With an adapter, later
+  // checkpoints name the model folder as their base instead of storing its frozen parameters.
   void load_weights(const std::string& folder);
+  // Saves a model folder or, with an adapter, the adapter's folder.
   void save_weights(const std::string& folder, const std::string& like = "");
 
   // Returns, as text, the properties of model, layout and kernels that the bits of the run depend
@@ -62,7 +64,11 @@ class Checkpoints {
   void hasten() {
     if (started_ && runtime_.poisoned()) started_->give_up();
   }
-  CheckpointInfo info_of(const Json& client, const std::string& tag) const;
+  CheckpointInfo info_of(const Json& client, const std::string& tag);
+  StateStore::Writes take_writes();
+  bool has_adapter() const;
+  bool base_unchanged();
+  void provide_base(const std::string& path);
   Keep kept(const Keep& keep) const;
   void overwrite(const std::function<void()>& body);
   CheckpointInfo load_one(const std::string& path);
@@ -79,6 +85,10 @@ class Checkpoints {
   std::string loaded_;
   // The path and the hash of the checkpoint that was loaded last, or "".
   std::string source_, source_hash_;
+  // The folder that the base of an adapter was loaded from and its hash, as CheckpointInfo::base,
+  // or null; and whether a caller has written parameters of the base on this rank since then.
+  Json base_;
+  bool base_written_ = false;
   // The attachments of the next save, or null.
   std::shared_ptr<Attachments> attached_;
   // The attachments of the started save, or null.

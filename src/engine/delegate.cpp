@@ -44,6 +44,7 @@
 #include "engine/module_monitor.h"
 #include "exec/executor.h"
 #include "monitor/keys.h"
+#include "nn/adapter_keys.h"
 #include "zero/reduce.h"
 
 namespace ds {
@@ -72,6 +73,11 @@ DelegateEngine::DelegateEngine(Config config, Communicator& comm, EngineOptions 
   if (this->config().sparse_gradients)
     raise(DS_ERROR_CONFIG, "{}: true needs a graph, whose ids name rows; a delegate has none",
           KeyName("sparse_gradients"));
+  if (this->config().get<AdapterKeys>().on())
+    raise(DS_ERROR_UNSUPPORTED,
+          "{}: \"lora\" needs a graph; in delegate mode the host adds adapters, such as PEFT's, to "
+          "its own model",
+          KeyName("adapter.type"));
   if (this->config().gradient_compression.on())
     raise(DS_ERROR_UNSUPPORTED,
           "{}: \"{}\" needs a graph, whose step keeps gradients on their rank",

@@ -319,6 +319,7 @@ void StateStore::check_writable(const char* call, ParamId param, const std::stri
 // elements from `begin` on.
 void StateStore::write_part(ParamId param, const std::string& kind, int64_t begin, int64_t end,
                             const float* values) {
+  writes_.untrained = writes_.untrained || !begun(param);
   Held held = held_of(param, kind);
   BucketId b = bucket_of(param);
   int64_t place = zero_.layout.place(param).begin, low = zero_.part_first(b, held.cut);

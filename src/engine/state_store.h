@@ -105,11 +105,11 @@ class StateStore final : public StateAccess {
   OwnStates& own_states() { return own_; }
   // Collective: sets masters from EngineOptions::initial and computes parameters from them.
   void take_initial_values();
-  // Returns and clears two facts about write_state() since the last call: whether it has
-  // overwritten a state, and whether it has dropped non-zero values of a state that a parameter
-  // does not have.
+  // Returns and clears three facts about the time since the last call: whether write_state() has
+  // overwritten a state, whether it has dropped non-zero values of a state that a parameter does
+  // not have, and whether a caller has written a parameter that has never been trained.
   struct Writes {
-    bool overwritten = false, dropped = false;
+    bool overwritten = false, dropped = false, untrained = false;
   };
   Writes take_writes() { return std::exchange(writes_, {}); }
 

@@ -3,18 +3,21 @@
 #include <utility>
 
 #include "compile/decode_plan.h"
+#include "nn/adapter_keys.h"
+#include "passes/adapters.h"
 
 namespace ds {
 
 GenerationEngine::GenerationEngine(Config config, const Graph& forward, Communicator& comm,
                                    EngineOptions options)
     : EngineBody(std::move(config), comm, std::move(options), StateStore::Keeps::weights) {
+  const Graph model = add_adapters(forward, this->config().get<AdapterKeys>());
   compile([&](size_t) {
-    return compile_generation(forward, this->config(), runtime_.options().programs.decode,
+    return compile_generation(model, this->config(), runtime_.options().programs.decode,
                               comm.rank(), runtime_.mesh(), machine());
   });
   // The program `init` does not run, because parameters come from load() or load_weights().
-  store_.add_params(forward);
+  store_.add_params(model);
   take_memory();
   make_executors();
 }

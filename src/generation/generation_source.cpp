@@ -135,6 +135,12 @@ Opened open_run(const std::string& path, const GenerationRequest& request, int w
   int64_t stage = saved.at("zero_optimization").at("stage").integer(0, 3);
   Json document = engine_document(request, sequence, stage, own_dtype(saved));
   document.set("model", saved.at("model").json());
+  if (const std::optional<JsonReader> adapter = saved.find("adapter")) {
+    // The other keys are those of the folder.
+    Json section = adapter->json();
+    std::erase_if(section.object(), [](const auto& member) { return member.first == "folder"; });
+    document.set("adapter", std::move(section));
+  }
   out.config = parse_config(document, world);
   out.model = configured_model(out.config);
   check_causal(out.model, path);

@@ -3,6 +3,7 @@
 // may rely on the sections before its section; checks that concern several sections come last.
 #include <vector>
 
+#include "checkpoint/adapter_folder.h"
 #include "core/config/core_sections.h"
 #include "core/config/document.h"
 #include "core/config/parse_config.h"
@@ -13,6 +14,7 @@
 #include "data/keys.h"
 #include "data/sizes.h"
 #include "monitor/keys.h"
+#include "nn/adapter_keys.h"
 #include "nn/keys.h"
 #include "offload/keys.h"
 #include "optim/keys.h"
@@ -55,6 +57,7 @@ std::vector<ConfigSection>& config_sections() {
       {code_keys},
       {aio_keys},
       {model_keys, {complete_model_and_tokenizer}},
+      {adapter_keys, {complete_adapter, take_adapter_folder}},
       {curriculum_keys},
       {data_efficiency_keys},
       {data_keys,

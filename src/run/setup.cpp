@@ -10,6 +10,7 @@
 #include "data/data_efficiency.h"
 #include "data/keys.h"
 #include "engine/threads.h"
+#include "nn/adapter_keys.h"
 #include "run/keys.h"
 
 namespace ds {
@@ -98,6 +99,12 @@ void check_order(const Config& config, const CheckpointInfo& saved) {
     same(dynamic + key);
   // The seed of the groups matters only if they are shuffled.
   if (config.get<DynamicBatchingKeys>().order == "random") same("data_efficiency.seed");
+}
+
+void load_folders(Checkpoints& checkpoints, const Config& config) {
+  const std::string &model = config.model.folder, &adapter = config.get<AdapterKeys>().folder;
+  if (!model.empty() && config.model.init == "folder") checkpoints.load_weights(model);
+  if (!adapter.empty()) checkpoints.load_weights(adapter);
 }
 
 EngineOptions run_engine_options(const Config& config, const HfModel& model, int local_ranks) {

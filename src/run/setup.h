@@ -5,7 +5,9 @@
 #include "compile/pipeline.h"
 #include "compile/plan.h"
 #include "core/base/json.h"
+#include "core/config/config.h"
 #include "data/curriculum.h"
+#include "engine/checkpoints.h"
 #include "engine/options.h"
 #include "nn/models/hf.h"
 
@@ -24,6 +26,10 @@ void check_curriculum_model(const CurriculumKeys& keys, const HfModel& model);
 // Throws, naming the key, if a resumed run would order its samples differently than its checkpoint,
 // because the same index would then mean another sample.
 void check_order(const Config& config, const CheckpointInfo& saved);
+
+// Loads the weights that a new run starts from: those of the model's folder, unless they are drawn,
+// and those of the adapter's folder. Collective.
+void load_folders(Checkpoints& checkpoints, const Config& config);
 
 // Most tokens in the prompt of a sample text.
 inline constexpr int64_t kSamplePrompt = 48;

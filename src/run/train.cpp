@@ -50,6 +50,7 @@
 #include "monitor/readable_text.h"
 #include "monitor/run_record.h"
 #include "monitor/run_report.h"
+#include "nn/adapter_keys.h"
 #include "nn/models/hf.h"
 #include "run/data.h"
 #include "run/device.h"
@@ -299,11 +300,10 @@ class Run {
   }
 
   // Loads the checkpoint that a resumed run continues from, and returns its path. Without one,
-  // loads the weights of the model folder if the run starts from them.
+  // loads the folders that the run starts from.
   std::string begin() {
     std::string loaded = options_.resume.empty() ? "" : load();
-    bool own = !config_.model.folder.empty() && config_.model.init == "folder";
-    if (loaded.empty() && own) engine_->checkpoints().load_weights(config_.model.folder);
+    if (loaded.empty()) load_folders(engine_->checkpoints(), config_);
     return loaded;
   }
 
@@ -434,9 +434,10 @@ class Run {
     return report;
   }
 
-  // Saves the model of a run that started from a model folder, in the layout of that folder.
+  // Saves the model of a run that started from a model folder, in the layout of that folder, or the
+  // adapter of a run that has one.
   void save_model() {
-    if (config_.model.folder.empty()) return;
+    if (config_.model.folder.empty() && !config_.get<AdapterKeys>().on()) return;
     engine_->checkpoints().save_weights(folder_.file("model"), config_.model.folder);
     if (log_) log_->note("model " + folder_.file("model"));
   }

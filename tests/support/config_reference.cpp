@@ -31,8 +31,9 @@ std::string number_text(const Json& value) {
 
 std::string kind_text(KeyKind kind) {
   constexpr const char* kTexts[] = {
-      "boolean", "integer",          "number",         "text",        "texts",
-      "bytes",   "list of integers", "number or list", "two numbers", "list of objects"};
+      "boolean",     "integer",         "number",           "text",
+      "texts",       "bytes",           "list of integers", "number or list",
+      "two numbers", "list of objects", "object of numbers"};
   return kTexts[static_cast<int>(kind)];
 }
 
@@ -178,6 +179,10 @@ Json key_schema(const Key& key) {
     case KeyKind::objects:
       types = {"array"};
       out.set("items", Json::parse(R"({"type": "object"})"));
+      break;
+    case KeyKind::named_numbers:
+      types = {"object"};
+      out.set("additionalProperties", numbers_schema("number", key.limits));
       break;
     case KeyKind::texts:
       types = {"array", "string"};

@@ -278,6 +278,27 @@ void other_sections(Rows& keys) {
   keys.absent("data_parallel_size", "it is the number of ranks");
 }
 
+// Appends the keys of an adapter_config.json of PEFT that libds does not act on. They may stand
+// there with the values that PEFT writes by default.
+void adapters(Rows& keys) {
+  keys.no_effect(
+      "adapter.",
+      "task_type base_model_name_or_path revision inference_mode peft_version auto_mapping "
+      "fan_in_fan_out megatron_core qalora_group_size runtime_config");
+  const char* other = "libds has plain LoRA only";
+  std::vector<Only> rows;
+  for (const char* name : {"use_dora", "use_qalora", "lora_bias", "ensure_weight_tying"})
+    rows.push_back({name, false, other});
+  for (const char* name :
+       {"megatron_config", "trainable_token_indices", "eva_config", "corda_config",
+        "lora_ga_config", "velora_config", "alora_invocation_tokens", "monteclora_config",
+        "layer_replication", "use_bdlora", "arrow_config", "kasa_config"})
+    rows.push_back({name, Json(), other});
+  rows.push_back({"loftq_config", Json(Json::Object()), other});
+  rows.push_back({"target_parameters", Json(Json::Array()), other});
+  keys.only("adapter.", std::move(rows));
+}
+
 // Appends sections whose parts are switched on and off separately.
 void nested_sections(Rows& keys) {
   keys.rows.push_back({"compression_training", Rule::nested, {}, {}, "libds compresses no models"});
@@ -404,6 +425,7 @@ const std::vector<ForeignKey>& foreign_keys() {
     zero(all);
     compile(all);
     other_sections(all);
+    adapters(all);
     nested_sections(all);
     parallelisms(all);
     return std::move(all.rows);

@@ -26,7 +26,8 @@ enum class KeyKind {
   integers,
   numbers,
   pair,
-  objects
+  objects,
+  named_numbers
 };
 
 // One key that libds acts on: how it is set and printed, and its text in the reference.

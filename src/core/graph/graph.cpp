@@ -12,6 +12,7 @@
 
 #include <algorithm>
 
+#include "core/base/contains.h"
 #include "core/base/error.h"
 #include "core/base/name.h"
 #include "core/graph/ops.h"
@@ -100,9 +101,10 @@ ValueId Graph::add_input(std::string_view value_name, TensorType type) {
 ValueId Graph::add_param(std::string_view value_name, TensorType type, Init init) {
   require(!type.shape.symbolic(), "parameter '{}' must have a constant shape, got {}",
           TensorName(value_name), type.text());
-  require(init.kind == "zeros" || init.kind == "ones" || init.kind == "normal",
-          "init of parameter '{}' must be zeros, ones or normal, got '{}'", TensorName(value_name),
-          init.kind);
+  constexpr std::string_view kKinds[] = {"zeros", "ones", "normal", "uniform"};
+  require(contains(kKinds, init.kind),
+          "init of parameter '{}' must be zeros, ones, normal or uniform, got '{}'",
+          TensorName(value_name), init.kind);
   ValueId value = add_value(*this, value_name, std::move(type), 0);
   params.push_back({std::string(value_name), value, std::move(init), none});
   return value;

@@ -52,8 +52,8 @@ struct Node {
   bool operator==(const Node&) const = default;
 };
 
-// The initial values of a parameter: "zeros", "ones" (scale is unused) or "normal" (scale is the
-// standard deviation).
+// The initial values of a parameter: "zeros" or "ones" (scale is unused), "normal" (scale is the
+// standard deviation) or "uniform" (from -scale to scale).
 struct Init {
   std::string kind = "zeros";
   double scale = 0;

@@ -25,12 +25,15 @@
 namespace ds {
 namespace {
 
+// Returns whether initial values are random, so that they have a scale.
+bool is_drawn(const Init& init) { return init.kind == "normal" || init.kind == "uniform"; }
+
 std::string percent(const Graph& graph, ValueId value) { return "%" + graph.values.at(value).name; }
 
 std::string print_param(const Graph& graph, const Parameter& param) {
   std::string line = fmt::format("param {} {} = {}", percent(graph, param.value),
                                  graph.type(param.value).text(), param.init.kind);
-  if (param.init.kind == "normal") line += fmt::format(" {}", param.init.scale);
+  if (is_drawn(param.init)) line += fmt::format(" {}", param.init.scale);
   if (param.grad.exists()) line += " grad " + percent(graph, param.grad);
   return line;
 }
@@ -149,8 +152,8 @@ class GraphParser {
             "param must be 'param %name type = init', got '{}'", line);
     Init init{std::string(words[4]), 0};
     size_t next = 5;
-    if (init.kind == "normal") {
-      require(next < words.size(), "init normal must have a scale, got '{}'", line);
+    if (is_drawn(init)) {
+      require(next < words.size(), "init {} must have a scale, got '{}'", init.kind, line);
       init.scale = parse_number<double>(words[next++]);
     }
     graph_.add_param(without_percent(words[1]), parse_type(words[2]), init);

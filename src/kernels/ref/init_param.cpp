@@ -43,9 +43,14 @@ class Places {
   std::vector<int64_t> runs_;
 };
 
+// Returns an element of a tensor of uniform numbers in [-1, 1).
+double uniform_element(const RandomStream& stream, uint64_t element) {
+  return 2 * static_cast<double>(uniform01(stream.block(element / 4)[element % 4])) - 1;
+}
+
 // out[i] = element begin + i of the rank's slice of parameter `param`: 0, 1, or `scale` times a
-// standard normal number, in f32. A random value depends on the element's index in the whole
-// parameter, so all layouts start with the same values.
+// standard normal number or a uniform one in [-1, 1), in f32. A random value depends on the
+// element's index in the whole parameter, so all layouts start with the same values.
 void init_param(const KernelContext& c) {
   float* out = c.out[0].as<float>();
   const std::string& kind = c.attrs.text("kind");
@@ -53,17 +58,18 @@ void init_param(const KernelContext& c) {
   double scale = c.attrs.real("scale");
   RandomStream stream =
       init_stream(c.scalars.seed, static_cast<uint32_t>(c.attrs.integer("param")));
-  ensure(kind == "zeros" || kind == "ones" || kind == "normal",
-         "init_param: kind must be zeros, ones or normal, got '{}'", kind);
+  const bool normal = kind == "normal", drawn = normal || kind == "uniform";
+  ensure(drawn || kind == "zeros" || kind == "ones",
+         "init_param: kind must be zeros, ones, normal or uniform, got '{}'", kind);
   const int64_t count = c.out[0].numel();
   const Places place(c.attrs);
   // Each element is drawn independently, so the division into tasks does not affect the result.
   auto draw = [&](int64_t task, int) {
     for (int64_t i = task * kBlock; i < std::min(count, (task + 1) * kBlock); ++i) {
-      out[i] = kind == "normal"
-                   ? static_cast<float>(
-                         scale * normal_element(stream, static_cast<uint64_t>(place(begin + i))))
-                   : (kind == "ones" ? 1.0f : 0.0f);
+      const auto element = static_cast<uint64_t>(drawn ? place(begin + i) : 0);
+      out[i] = normal  ? static_cast<float>(scale * normal_element(stream, element))
+               : drawn ? static_cast<float>(scale * uniform_element(stream, element))
+                       : (kind == "ones" ? 1.0f : 0.0f);
     }
   };
   c.team.parallel_for(ceil_div(count, kBlock), std::cref(draw));

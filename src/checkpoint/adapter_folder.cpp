@@ -1,0 +1,208 @@
+// Adapter folders, as PEFT reads and writes them.
+//
+// A tensor of the file is called "base_model.model." followed by the name of its parameter without
+// the adapter's name: "X.lora_A.weight" holds "X.lora_A.default.weight". Modules that were trained
+// as a whole have their own names. The bias of a layer with an adapter is "X.base_layer.bias".
+#include "checkpoint/adapter_folder.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "checkpoint/agree.h"
+#include "checkpoint/weights_save.h"
+#include "core/base/error.h"
+#include "core/base/hash.h"
+#include "core/config/parse_config.h"
+#include "core/config/refuse.h"
+#include "io/file.h"
+#include "io/file_kind.h"
+#include "io/safetensors.h"
+#include "io/tensor_folder.h"
+#include "nn/adapter_names.h"
+
+namespace ds {
+namespace {
+
+constexpr int64_t kMostConfig = 1 << 24;
+// Number of bytes that are hashed at a time.
+constexpr size_t kHashBlock = size_t{4} << 20;
+constexpr std::string_view kBaseLayer = ".base_layer", kDefault = ".default.weight",
+                           kEnd = ".weight", kBias = ".bias";
+
+Json read_document(const std::string& folder) {
+  const std::string path = folder + "/" + kAdapterConfig;
+  Json document = read_json(path, kMostConfig);
+  if (!document.is_object())
+    raise(DS_ERROR_CORRUPT, "{}: must be an object, got {}", path, document.kind());
+  return document;
+}
+
+// Returns the names under which the parameters of a model may be stored.
+std::unordered_map<std::string, ParamId> stored_names_of(
+    const IdVector<ParamId, std::string>& names) {
+  std::unordered_map<std::string, ParamId> out;
+  for (ParamId p : names.ids()) {
+    out.emplace(stored_adapter_name(names[p], false), p);
+    if (names[p].ends_with(kBias)) out.emplace(stored_adapter_name(names[p], true), p);
+  }
+  return out;
+}
+
+// Returns a whole number as an integer, which programs expect of alpha.
+Json plain_number(const Json& value) {
+  const bool whole = value.is_number() && value.number() == std::floor(value.number());
+  return whole ? Json(value.integer()) : value;
+}
+
+// Returns whether the parameter is saved with the adapter.
+bool is_saved(const AdapterKeys& keys, const std::string& param, bool adapted) {
+  if (is_adapter_param(param) || is_saved_module(keys, module_of(param))) return true;
+  if (keys.bias == "none" || !param.ends_with(kBias)) return false;
+  return keys.bias == "all" || adapted;
+}
+
+}  // namespace
+
+bool is_adapter_folder(const std::string& folder) {
+  return name_exists(folder + "/" + kAdapterConfig) && !has_tensors(folder);
+}
+
+AdapterKeys read_adapter_config(const std::string& folder) {
+  const std::string path = folder + "/" + kAdapterConfig;
+  if (!name_exists(path))
+    raise(DS_ERROR_NOT_FOUND, "{}: does not exist, so '{}' is not the folder of an adapter", path,
+          folder);
+  Json document, section = read_document(folder);
+  if (!section.find("peft_type"))
+    raise(DS_ERROR_CONFIG, "{}: peft_type is missing; only \"LORA\" is supported", path);
+  document.set("train_micro_batch_size_per_gpu", 1);
+  document.set("adapter", std::move(section));
+  try {
+    return parse_config(document, 1).get<AdapterKeys>();
+  } catch (const Error& error) {
+    raise(error.status(), "{}: {}", path, error.what());
+  }
+}
+
+std::string adapter_base(const std::string& folder) {
+  const Json document = read_document(folder);
+  const Json* base = document.find("base_model_name_or_path");
+  return base && base->is_string() ? base->string() : "";
+}
+
+std::string base_hash(const std::string& folder) {
+  const TensorFolder weights = read_tensor_folder(folder);
+  std::vector<std::byte> block(kHashBlock);
+  Hash128 hash;
+  for (size_t f = 0; f < weights.files.size(); ++f) {
+    const File file(weights.file_path(f), File::Mode::read);
+    const int64_t bytes = file.size();
+    hash.update(weights.files[f].name);
+    for (int64_t at = 0; at < bytes; at += std::ssize(block)) {
+      const auto n = static_cast<size_t>(std::min<int64_t>(std::ssize(block), bytes - at));
+      file.read(block.data(), n, at);
+      hash.update(block.data(), n);
+    }
+  }
+  return hash.hex();
+}
+
+void take_adapter_folder(Config& config) {
+  AdapterKeys& keys = config.get<AdapterKeys>();
+  if (keys.folder.empty()) return;
+  for (const auto& [path, origin] : config.origins) {
+    if (!path.starts_with("adapter.") || path == "adapter.folder" || path == "adapter.type")
+      continue;
+    refuse(path, "must not be given with adapter.folder \"{}\", whose {} has it", keys.folder,
+           kAdapterConfig);
+  }
+  std::string folder = keys.folder;
+  try {
+    keys = read_adapter_config(folder);
+  } catch (const Error& error) {
+    raise(error.status(), "{}: {}", KeyName("adapter.folder"), error.what());
+  }
+  keys.folder = std::move(folder);
+}
+
+std::string stored_adapter_name(const std::string& param, bool adapted) {
+  std::string name(kAdapterPrefix);
+  if (is_adapter_param(param))
+    return name + param.substr(0, param.size() - kDefault.size()) + std::string(kEnd);
+  if (!adapted || !param.ends_with(kBias)) return name + param;
+  return name + std::string(module_of(param)) + std::string(kBaseLayer) + std::string(kBias);
+}
+
+WeightMatch match_adapter(const IdVector<ParamId, std::string>& names,
+                          const IdVector<ParamId, std::vector<int64_t>>& shapes,
+                          const std::string& folder) {
+  const std::string path = folder + "/" + kAdapterFile;
+  WeightMatch match;
+  match.folder.path = folder;
+  match.folder.files.push_back({kAdapterFile, read_safetensors_header(path)});
+  match.of_param.assign(names.size(), WeightMatch::kNone);
+  const auto index = stored_names_of(names);
+  const std::vector<SafetensorEntry>& entries = match.folder.files[0].header.entries;
+  for (size_t e = 0; e < entries.size(); ++e) {
+    const auto found = index.find(entries[e].name);
+    if (found == index.end())
+      raise(DS_ERROR_CONFIG,
+            "{}: tensor '{}' belongs to no parameter of the model: the adapter has another base or "
+            "other targets",
+            KeyName(path), TensorName(entries[e].name));
+    check_stored(entries[e], path, shapes[found->second]);
+    match.of_param[found->second] = match.sources.size();
+    match.sources.push_back({0, e, found->second});
+  }
+  for (ParamId p : names.ids()) {
+    if (match.of_param[p] != WeightMatch::kNone || !is_adapter_param(names[p])) continue;
+    raise(DS_ERROR_CONFIG,
+          "{}: tensor '{}' is missing: the adapter has another base or other targets",
+          KeyName(path), TensorName(stored_adapter_name(names[p], false)));
+  }
+  return match;
+}
+
+void save_adapter(StateAccess& state, const AdapterKeys& keys, const std::string& folder,
+                  const std::string& base) {
+  std::unordered_map<std::string, char> adapted;
+  for (const std::string& name : state.param_names()) {
+    if (is_adapter_param(name)) adapted[adapted_module(name)] = 1;
+  }
+  auto is_adapted = [&](const std::string& param) {
+    return adapted.contains(std::string(module_of(param)));
+  };
+  WeightExtras extras;
+  extras.file = kAdapterFile;
+  extras.stored_name = [&](const std::string& param) {
+    return stored_adapter_name(param, is_adapted(param));
+  };
+  for (ParamId p : state.param_names().ids()) {
+    const std::string& name = state.param_names()[p];
+    if (is_saved(keys, name, is_adapted(name))) extras.order.push_back(p);
+  }
+  save_weights(state, folder, "", extras);
+  agree(state.comm(), "adapter config", [&] {
+    if (state.comm().rank() != 0) return;
+    Json document;
+    document.set("peft_type", "LORA");
+    document.set("base_model_name_or_path", base.empty() ? Json() : Json(base));
+    document.set("inference_mode", true);
+    const Json values = adapter_json(keys);
+    for (const auto& [name, value] : values.object()) {
+      const bool pattern = name.ends_with("_pattern") && !name.starts_with("layers");
+      document.set(name, pattern && value.is_null() ? Json(Json::Object()) : plain_number(value));
+    }
+    write_file_atomic(folder + "/" + kAdapterConfig, document.dump(2) + "\n");
+  });
+}
+
+}  // namespace ds

@@ -1,0 +1,161 @@
+// A merge of an adapter into the model that it was trained on. The weights are computed piece by
+// piece while the files are written, so a merge needs memory for one adapter only. Products are
+// summed in f64 and rounded once to f32; the file's type rounds the sum once more.
+#include "checkpoint/merge.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/adapter_folder.h"
+#include "checkpoint/model_folder.h"
+#include "checkpoint/state_access.h"
+#include "checkpoint/weight_match.h"
+#include "core/base/dtype.h"
+#include "core/base/error.h"
+#include "core/base/half.h"
+#include "core/base/ids.h"
+#include "core/graph/graph.h"
+#include "core/graph/ops.h"
+#include "io/file.h"
+#include "io/safetensors.h"
+#include "nn/adapter_keys.h"
+#include "nn/adapter_names.h"
+#include "nn/models/hf.h"
+#include "passes/adapters.h"
+
+namespace ds {
+namespace {
+
+// Names and shapes of the parameters of a graph.
+struct ParamTable {
+  explicit ParamTable(const Graph& graph) {
+    for (const Parameter& param : graph.params) {
+      names.push_back(param.name);
+      shapes.push_back({});
+      for (const Dim& dim : graph.type(param.value).shape.dims())
+        shapes.back().push_back(dim.extent);
+    }
+  }
+  IdVector<ParamId, std::string> names;
+  IdVector<ParamId, std::vector<int64_t>> shapes;
+};
+
+// The tensors of one folder by parameter.
+struct Stored {
+  explicit Stored(WeightMatch found) : match(std::move(found)), files(open_files(match.folder)) {}
+
+  bool has(ParamId param) const { return match.of_param[param] != WeightMatch::kNone; }
+  void read(ParamId param, int64_t begin, int64_t count, float* out) const {
+    const WeightSource& source = match.sources[match.of_param[param]];
+    const SafetensorEntry& entry = match.entry(source);
+    const int64_t unit = size_of(entry.dtype);
+    std::vector<std::byte> bytes(static_cast<size_t>(count * unit));
+    files[source.file].read(bytes.data(), bytes.size(), entry.begin + begin * unit);
+    widen(entry.dtype, bytes.data(), count, out);
+  }
+  std::vector<float> all(ParamId param) const {
+    int64_t count = 1;
+    for (int64_t extent : match.entry(match.sources[match.of_param[param]]).shape) count *= extent;
+    std::vector<float> out(static_cast<size_t>(count));
+    read(param, 0, count, out.data());
+    return out;
+  }
+
+  WeightMatch match;
+  std::vector<File> files;
+};
+
+class MergedSource : public StateSource {
+ public:
+  MergedSource(const std::string& adapter, const std::string& base, bool subtract)
+      : keys_(read_adapter_config(adapter)), sign_(subtract ? -1 : 1) {
+    keys_.folder = adapter;
+    const HfModel model = build_hf_model(base, 1, 1);
+    with_ = add_adapters(model.graph, keys_);
+    const ParamTable own(model.graph), all(with_);
+    base_.emplace(match_weights(own.names, own.shapes, base));
+    adapter_.emplace(match_adapter(all.names, all.shapes, adapter));
+    form = subtract ? "unmerged" : "merged";
+    info.path = adapter;
+    kinds = {kMasterName};
+    for (ParamId p : own.names.ids()) {
+      if (!base_->has(p)) continue;
+      source_.push_back(p);
+      names.push_back(own.names[p]);
+      shapes.push_back(own.shapes[p]);
+      if (subtract && adapter_->has(p))
+        raise(DS_ERROR_CONFIG,
+              "'{}' has parameter '{}' of the model itself (modules_to_save or bias), so the "
+              "values that it replaced are unknown",
+              adapter, TensorName(own.names[p]));
+    }
+    find_transposed();
+  }
+
+  void read(size_t, ParamId param, int64_t begin, int64_t count, float* out) override {
+    const ParamId p = source_[param];
+    (adapter_->has(p) ? *adapter_ : *base_).read(p, begin, count, out);
+    const std::string module(module_of(names[param]));
+    const ParamId a = with_.find_param(adapter_param(module, AdapterPart::a));
+    if (a.exists() && names[param].ends_with(".weight"))
+      add_product(p, module, a, begin, count, out);
+  }
+
+ private:
+  void find_transposed() {
+    transposed_.assign(with_.params.size(), 0);
+    for (const Node& node : with_.nodes) {
+      if (!op(node.op).linear || node.attrs.integer_or("transposed", 0) == 0) continue;
+      for (ParamId p : with_.params.ids())
+        if (with_.params[p].value == node.in[1]) transposed_[p] = 1;
+    }
+  }
+
+  // Adds elements [begin, begin + count) of s B A, or of its transpose, to `out`.
+  void add_product(ParamId weight, const std::string& module, ParamId a, int64_t begin,
+                   int64_t count, float* out) {
+    if (cached_ != a) {
+      a_ = adapter_->all(a);
+      b_ = adapter_->all(with_.find_param(adapter_param(module, AdapterPart::b)));
+      cached_ = a;
+    }
+    const auto rank = static_cast<size_t>(rank_of(keys_, module));
+    const size_t inputs = a_.size() / rank, outputs = b_.size() / rank;
+    const double scale = sign_ * scale_of(keys_, module);
+    const size_t columns = transposed_[weight] ? outputs : inputs;
+    for (int64_t e = 0; e < count; ++e) {
+      const size_t row = static_cast<size_t>(begin + e) / columns,
+                   column = static_cast<size_t>(begin + e) % columns;
+      const size_t output = transposed_[weight] ? column : row,
+                   input = transposed_[weight] ? row : column;
+      double sum = 0;
+      for (size_t k = 0; k < rank; ++k)
+        sum += static_cast<double>(b_[output * rank + k]) * a_[k * inputs + input];
+      out[e] = static_cast<float>(out[e] + scale * sum);
+    }
+  }
+
+  AdapterKeys keys_;
+  const double sign_;
+  // The graph of the base with the adapters.
+  Graph with_;
+  std::optional<Stored> base_, adapter_;
+  // The number in the graph of each parameter of this source.
+  IdVector<ParamId, ParamId> source_;
+  IdVector<ParamId, char> transposed_;
+  // The matrices of the adapter whose A is parameter `cached_`.
+  ParamId cached_;
+  std::vector<float> a_, b_;
+};
+
+}  // namespace
+
+std::unique_ptr<StateSource> open_merged(const std::string& adapter, const std::string& base,
+                                         bool subtract) {
+  return std::make_unique<MergedSource>(adapter, base, subtract);
+}
+
+}  // namespace ds

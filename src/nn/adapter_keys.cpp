@@ -1,0 +1,201 @@
+// The keys of `adapter`. Those of PEFT that libds lacks are rows of core/config/foreign.cpp, so a
+// user can paste an adapter_config.json as the section.
+#include "nn/adapter_keys.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "core/base/ascii.h"
+#include "core/config/refuse.h"
+#include "core/config/values.h"
+
+namespace ds {
+namespace {
+
+const std::string kSection = "adapter.";
+
+// Throws unless the text is a regular expression. std::regex has ECMAScript's syntax. It lacks
+// Python's named groups and a few assertions.
+void check_expression(const std::string& path, const std::string& text) {
+  try {
+    std::regex parsed(text);
+  } catch (const std::regex_error& error) {
+    refuse(path, "'{}' is not a regular expression of ECMAScript: {}", text, error.what());
+  }
+}
+
+ModuleNames read_modules(const std::string& path, const Json& given) {
+  ModuleNames out;
+  if (given.is_string()) {
+    out.expression = read_nonempty(path, given);
+    if (ascii_lower(out.expression) == kAllLinear) out.expression = kAllLinear;
+    if (out.expression != kAllLinear) check_expression(path, out.expression);
+    return out;
+  }
+  out.names = read_value<std::vector<std::string>>(path, given);
+  for (const std::string& name : out.names)
+    if (name.empty()) refuse(path, "a name must not be empty, got \"\"");
+  return out;
+}
+
+Json write_modules(const ModuleNames& modules) {
+  if (modules.empty()) return {};
+  return modules.names.empty() ? Json(modules.expression) : write_value(modules.names);
+}
+
+ModuleNumbers read_numbers(const std::string& path, const Json& given, const Limits& limits) {
+  if (!given.is_object())
+    refuse(path, "expected an object of numbers by pattern, got {}", given.dump());
+  ModuleNumbers out;
+  for (const auto& [pattern, value] : given.object()) {
+    check_expression(path, pattern);
+    out.emplace_back(pattern, read_value<double>(path + "." + pattern, value, limits));
+  }
+  return out;
+}
+
+// Whole numbers are written as integers, which PEFT expects of ranks.
+Json write_numbers(const ModuleNumbers& numbers) {
+  if (numbers.empty()) return {};
+  Json out = Json::Object();
+  for (const auto& [pattern, value] : numbers) {
+    const auto whole = static_cast<int64_t>(value);
+    out.set(pattern, static_cast<double>(whole) == value ? Json(whole) : Json(value));
+  }
+  return out;
+}
+
+ModuleNumbers read_ranks(const std::string& path, const Json& given) {
+  ModuleNumbers out = read_numbers(path, given, positive);
+  for (const auto& [pattern, value] : out) {
+    if (value != static_cast<double>(static_cast<int64_t>(value)))
+      refuse(path + "." + pattern, "a rank must be an integer, got {}", value);
+  }
+  return out;
+}
+
+ModuleNumbers read_alphas(const std::string& path, const Json& given) {
+  return read_numbers(path, given, {.low = 0});
+}
+
+std::vector<int64_t> read_layers_given(const std::string& path, const Json& given) {
+  if (!given.is_array()) return {read_value<int64_t>(path, given, count)};
+  std::vector<int64_t> out;
+  for (const Json& layer : given.array()) out.push_back(read_value<int64_t>(path, layer, count));
+  return out;
+}
+
+Json write_layers(const std::vector<int64_t>& layers) {
+  return layers.empty() ? Json() : Json(Json::Array(layers.begin(), layers.end()));
+}
+
+Json write_names(const std::vector<std::string>& names) {
+  return names.empty() ? Json() : write_value(names);
+}
+
+std::string read_init(const std::string& path, const Json& given) {
+  if (given.is_bool()) return given.boolean() ? "true" : "false";
+  if (given.is_string() && given.string() == "gaussian") return "gaussian";
+  refuse(path, "must be true, false or \"gaussian\", got {}", given.dump());
+}
+
+Json write_init(const std::string& init) {
+  return init == "gaussian" ? Json(init) : Json(init == "true");
+}
+
+std::vector<std::string> read_names(const std::string& path, const Json& given) {
+  return read_value<std::vector<std::string>>(path, given);
+}
+
+template <typename Rows>
+void choice_keys(Rows& rows) {
+  using A = AdapterKeys;
+  rows.row("target_modules", &A::target_modules, read_modules, write_modules, KeyKind::texts,
+           "the linear layers that get an adapter: a list of names, each of which a layer's name "
+           "equals or ends with after a dot; one regular expression for the whole name; or "
+           "`\"all-linear\"`, all but the head. A layer's name is that of its weight in the model "
+           "folder without `.weight`");
+  rows.row("exclude_modules", &A::exclude_modules, read_modules, write_modules, KeyKind::texts,
+           "layers that get none although `target_modules` names them, in the same form");
+  rows.row("layers_to_transform", &A::layers_to_transform, read_layers_given, write_layers,
+           KeyKind::numbers,
+           "indices of the layers that get adapters; only with a list of `target_modules`");
+  rows.row("layers_pattern", &A::layers_pattern, read_names, write_names, KeyKind::texts,
+           "the name of the list of layers before the index, such as `h`; by default the first "
+           "number in a layer's name counts that has two parts before it");
+  rows.row("rank_pattern", &A::rank_pattern, read_ranks, write_numbers, KeyKind::named_numbers,
+           "ranks by pattern in place of `r`; a pattern must match a layer's name or its end after "
+           "a dot");
+  rows.row("alpha_pattern", &A::alpha_pattern, read_alphas, write_numbers, KeyKind::named_numbers,
+           "as `rank_pattern`, in place of `lora_alpha`");
+  rows.row("modules_to_save", &A::modules_to_save, read_names, write_names, KeyKind::texts,
+           "modules whose own parameters are trained and saved with the adapter: each whose name "
+           "ends with one of these");
+}
+
+}  // namespace
+
+void adapter_keys(KeyList& keys) {
+  using A = AdapterKeys;
+  KeyRows rows(keys, kSection, of_section<AdapterKeys>);
+  rows.words("type", &A::type, {"lora"},
+             "`lora`: train low-rank adapters beside a frozen model "
+             "([adapters.md](../guides/adapters.md)). It is the default if the section has keys")
+      .also("peft_type");
+  rows.only(&A::on);
+  rows.nonempty("folder", &A::folder,
+                "a folder with the adapter_config.json of PEFT or libds, which gives all other "
+                "keys. `libds train` starts from its adapters");
+  rows.add("r", &A::r, "rank of the adapters", positive).also("lora_r");
+  rows.add("lora_alpha", &A::alpha, "the product of an adapter is multiplied by `lora_alpha / r`",
+           Limits{.low = 0});
+  rows.add("lora_dropout", &A::dropout,
+           "the share of the elements of an adapter's input that are dropped", decay);
+  rows.add("use_rslora", &A::use_rslora,
+           "multiply by `lora_alpha / sqrt(r)` instead (rank-stabilised scaling)");
+  rows.row("init_lora_weights", &A::init, read_init, write_init, KeyKind::boolean,
+           "true: A is uniform in +-1/sqrt(inputs) and B zero; `\"gaussian\"`: A is normal with "
+           "standard deviation 1/r and B zero; false: both are uniform",
+           {}, {"gaussian"});
+  rows.words("bias", &A::bias, {"none", "all", "lora_only"},
+             "biases of the model that are trained and saved with the adapter: none, all, or those "
+             "of layers with an adapter");
+  choice_keys(rows);
+}
+
+void complete_adapter(Config& config) {
+  AdapterKeys& keys = config.get<AdapterKeys>();
+  auto given = [](const auto& origin) {
+    return origin.first.starts_with(kSection) && origin.second != "default";
+  };
+  if (keys.type.empty() && std::ranges::any_of(config.origins, given)) keys.type = "lora";
+  if (!keys.on() || !keys.folder.empty()) return;
+  if (keys.target_modules.empty())
+    refuse("adapter.target_modules",
+           "missing; name layers in a list or as a regular expression, or give \"{}\"", kAllLinear);
+  if (!keys.layers_to_transform.empty() && keys.target_modules.names.empty())
+    refuse("adapter.layers_to_transform",
+           "needs a list of names as adapter.target_modules, got \"{}\"",
+           keys.target_modules.expression);
+}
+
+Json adapter_json(const AdapterKeys& keys) {
+  static const KeyList rows = [] {
+    KeyList list;
+    adapter_keys(list);
+    return list;
+  }();
+  Config config;
+  config.get<AdapterKeys>() = keys;
+  Json out;
+  for (const Key& key : rows) {
+    const std::string name = key.path.substr(kSection.size());
+    if (name != "type" && name != "folder") out.set(name, key.get(config));
+  }
+  return out;
+}
+
+}  // namespace ds

@@ -1,0 +1,64 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "checkpoint/adapter_folder.h"
+#include "core/config/config.h"
+#include "engine/engine.h"
+#include "nn/adapter_keys.h"
+#include "support/hf_golden.h"
+#include "support/models.h"
+#include "support/semantics.h"
+
+namespace ds::test {
+
+// The names of the adapters that tests/interop/adapters.py recorded from PEFT, which are those of
+// their model folders.
+inline const std::vector<std::string>& peft_cases() {
+  static const auto& names = *new std::vector<std::string>{
+      "gpt2", "llama", "qwen3", "phi3", "mixtral", "gpt_neox", "bert", "gemma2"};
+  return names;
+}
+
+// A batch of the model's recorded input, in the form that an engine accepts.
+struct PeftBatch {
+  PeftBatch(const HfGolden& golden, const HfModel& model) {
+    for (ValueId id : model.graph.inputs)
+      tensors.push_back(golden.input(model, model.graph.values[id].name));
+    for (Tensor& t : tensors) views.push_back({t.bytes().data(), DS_DTYPE_I32, t.numel()});
+  }
+  std::vector<Tensor> tensors;
+  std::vector<InputView> views;
+};
+
+// A recorded adapter with its model.
+struct PeftCase {
+  explicit PeftCase(const std::string& name)
+      : base(golden_path(name)),
+        folder(data_path("adapters/" + name)),
+        golden(base),
+        model(golden.build()),
+        batch(golden, model) {}
+
+  // Returns the configuration of the recorded steps: AdamW in f32, and the adapter.
+  Config config(int stage, int world) const {
+    Config config = make_config(stage, 1, world);
+    config.compute = DS_DTYPE_F32;
+    config.gradient_clipping = 1;
+    config.optimizer.lr = 1e-3;
+    config.optimizer.beta1 = 0.9;
+    config.optimizer.beta2 = 0.95;
+    config.optimizer.eps = 1e-8;
+    config.optimizer.weight_decay = 0.1;
+    config.zero.param_persistence_threshold = 100;
+    config.get<AdapterKeys>() = read_adapter_config(folder);
+    return config;
+  }
+
+  std::string base, folder;
+  HfGolden golden;
+  HfModel model;
+  PeftBatch batch;
+};
+
+}  // namespace ds::test
