@@ -77,11 +77,11 @@ std::unique_ptr<const Tokenizer> open_tokenizer(const std::string& name);
 struct TokenizerFile {
   std::string path, name;
 };
-// Returns the files that open_tokenizer(name) reads; none for "bytes". A folder with copies of
-// them, each under its `name`, is the same tokenizer. Throws like open_tokenizer if no file is
-// found.
+// Returns the files that open_tokenizer(name) and ChatEncoder read; none for "bytes". A folder with
+// copies of them, each under its `name`, is the same tokenizer. Throws like open_tokenizer if no
+// file is found.
 std::vector<TokenizerFile> tokenizer_files(const std::string& name);
-// All names that a TokenizerFile may have.
+// All names that a TokenizerFile may have, except additional_chat_templates/NAME.jinja.
 inline constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
                                                   "tokenizer.model",
                                                   "vocab.json",

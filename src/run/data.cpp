@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <limits>
 #include <numeric>
 #include <span>
@@ -497,8 +498,11 @@ static void copy_tokenizer(const std::string& name, const std::string& folder) {
   std::vector<TokenizerFile> files = tokenizer_files(name);
   if (files.empty()) return;
   make_folders(folder);
-  for (const TokenizerFile& file : files)
-    write_file_atomic(folder + "/" + file.name, read_file(file.path));
+  for (const TokenizerFile& file : files) {
+    const std::filesystem::path copy = std::filesystem::path(folder) / file.name;
+    make_folders(copy.parent_path());
+    write_file_atomic(copy, read_file(file.path));
+  }
 }
 
 // Writes the token files of conversations, one document for each. Unless the loss is on all tokens,

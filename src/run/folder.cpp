@@ -34,6 +34,16 @@ namespace fs = std::filesystem;
 constexpr const char* kRuns = "runs";
 constexpr int64_t kMostConfig = int64_t{16} << 20;
 
+// The folder of a run's copies of further chat templates.
+constexpr const char* kTemplates = "data/tokenizer/additional_chat_templates";
+
+// Checks the owner of a folder, which may be absent, and of its files.
+void require_own_files(const std::string& folder) {
+  require_own_folder(folder);
+  if (!exists(folder)) return;
+  for (const std::string& name : list_folder(folder)) require_own_file(folder + "/" + name);
+}
+
 // Checks the owner of everything that libds reads, or opens for writing, in a run folder. Files
 // that it replaces by renaming need no check.
 void require_own_run(const RunFolder& run) {
@@ -47,10 +57,9 @@ void require_own_run(const RunFolder& run) {
     require_own_folder(run.file(name));
   }
   for (const char* name : kTokenizerFiles) require_own_file(run.data() + "/tokenizer/" + name);
+  require_own_files(run.file(kTemplates));
   for (const CheckpointName& checkpoint : list_checkpoints(run.checkpoints())) {
-    std::string path = run.checkpoints() + "/" + checkpoint.name;
-    require_own_folder(path);
-    for (const std::string& name : list_folder(path)) require_own_file(path + "/" + name);
+    require_own_files(run.checkpoints() + "/" + checkpoint.name);
   }
 }
 
@@ -101,10 +110,10 @@ RunFolder create_run_folder(const std::string& wanted) {
   remove_unfinished(folder.path, std::array<std::string_view, 1>{kRunConfig});
   remove_unfinished(folder.data(), kTokens);
   remove_unfinished(folder.file("data/tokenizer"), kTokenizerFiles);
-  for (const char* place : {"", "data/", "data/tokenizer/"}) {
+  for (const char* place : {"", "data", "data/tokenizer", kTemplates}) {
     if (!exists(folder.file(place))) continue;
     for (const std::string& name : list_folder(folder.file(place)))
-      folder.found.push_back(place + name);
+      folder.found.push_back(fs::path(place) / name);
   }
   return folder;
 }
@@ -119,8 +128,14 @@ void discard_run_folder(RunFolder& folder) noexcept {
   for (const char* name : kTokenizerFiles) remove(std::string("data/tokenizer/") + name);
   for (const char* name : {kRunConfig, "metrics.csv", "data/train.tokens", "data/heldout.tokens"})
     remove(name);
+  for (fs::directory_iterator entry(folder.file(kTemplates), ignored), end;
+       !ignored && entry != end; entry.increment(ignored)) {
+    if (entry->path().extension() == ".jinja")
+      remove(fs::path(kTemplates) / entry->path().filename());
+  }
   // Removing a folder fails if the folder is not empty.
-  for (const char* name : {"data/tokenizer", "data"}) fs::remove(folder.file(name), ignored);
+  for (const char* name : {kTemplates, "data/tokenizer", "data"})
+    fs::remove(folder.file(name), ignored);
   for (fs::directory_iterator entry(folder.path, ignored), end; !ignored && entry != end;
        entry.increment(ignored)) {
     std::string name = entry->path().filename();
@@ -137,7 +152,7 @@ void clean_run_folder(const RunFolder& folder) {
   remove_unfinished(folder.path, kReplaced);
   remove_unfinished(folder.data(), kTokens);
   remove_unfinished(folder.file("data/tokenizer"), kTokenizerFiles);
-  for (const char* place : {"model", "flight"}) remove_unfinished(folder.file(place));
+  for (const char* place : {kTemplates, "model", "flight"}) remove_unfinished(folder.file(place));
   remove_leftovers(folder.checkpoints());
 }
 

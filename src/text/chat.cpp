@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <filesystem>
 #include <utility>
 
 #include "core/base/error.h"
@@ -92,15 +93,18 @@ void check_targets(const Document& document) {
 
 }  // namespace
 
-// A file chat_template.jinja replaces all templates of tokenizer_config.json, as in Transformers.
+// A file of a template replaces all templates of tokenizer_config.json, as in Transformers, and a
+// further file "default.jinja" replaces chat_template.jinja.
 std::map<std::string, std::string> read_chat_templates(const std::string& tokenizer) {
   std::map<std::string, std::string> out;
-  std::string folder = tokenizer_folder(tokenizer);
-  if (folder.empty()) return out;
-  std::string file = folder + "/chat_template.jinja";
-  if (name_exists(file)) return {{kDefault, read_text(file)}};
-  file = folder + "/tokenizer_config.json";
-  if (!name_exists(file)) return out;
+  std::string file;
+  for (const TokenizerFile& one : tokenizer_files(tokenizer)) {
+    const std::filesystem::path name(one.name);
+    if (one.name == "tokenizer_config.json") file = one.path;
+    if (name.extension() != ".jinja") continue;
+    out[name.has_parent_path() ? name.stem().string() : kDefault] = read_text(one.path);
+  }
+  if (!out.empty() || file.empty()) return out;
   Json config = read_tokenizer_json(file);
   const Json* given = config.is_object() ? config.find("chat_template") : nullptr;
   if (!given || given->is_null()) return out;

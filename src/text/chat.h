@@ -13,8 +13,9 @@
 namespace ds::text {
 
 // Returns the chat templates in a tokenizer's files by name ("default", "tool_use"), as
-// Transformers finds them: the text chat_template.jinja if it exists, otherwise chat_template of
-// tokenizer_config.json, which is a text or a list of named ones.
+// Transformers finds them: "default" is the text chat_template.jinja, and any other NAME is
+// additional_chat_templates/NAME.jinja. If there is no such file, the templates are those of
+// chat_template in tokenizer_config.json, which is a text or a list of named ones.
 std::map<std::string, std::string> read_chat_templates(const std::string& tokenizer);
 
 // One line of a jsonl file, encoded.

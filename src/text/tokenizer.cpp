@@ -69,6 +69,20 @@ class Bytes : public Tokenizer {
   std::string name_ = "bytes";
 };
 
+// Returns the names of the files of further chat templates in a tokenizer's folder, which
+// Transformers takes from this folder of it.
+std::vector<std::string> template_files(const fs::path& folder) {
+  const std::string inner = "additional_chat_templates";
+  std::error_code ignored;
+  std::vector<std::string> names;
+  if (!fs::is_directory(folder / inner, ignored)) return names;
+  for (const std::string& name : list_folder((folder / inner).string())) {
+    if (name.ends_with(".jinja") && !fs::is_directory(folder / inner / name, ignored))
+      names.push_back(inner + "/" + name);
+  }
+  return names;
+}
+
 }  // namespace
 
 // The first file decides the kind of tokenizer; the others change what it does.
@@ -79,7 +93,7 @@ std::vector<TokenizerFile> tokenizer_files(const std::string& name) {
   auto there = [&](const fs::path& path) { return fs::exists(fs::symlink_status(path, ignored)); };
   fs::path folder(name);
   std::vector<TokenizerFile> files;
-  auto add = [&](const char* file) { files.push_back({(folder / file).string(), file}); };
+  auto add = [&](const std::string& file) { files.push_back({(folder / file).string(), file}); };
   if (!fs::is_directory(name, ignored)) {
     if (!there(name)) {
       raise(DS_ERROR_NOT_FOUND,
@@ -107,6 +121,7 @@ std::vector<TokenizerFile> tokenizer_files(const std::string& name) {
                            "chat_template.jinja"}) {
     if (there(folder / file)) add(file);
   }
+  for (const std::string& file : template_files(folder)) add(file);
   if (files[0].name == "tokenizer.json" && there(folder / kModelConfig)) add(kModelConfig);
   return files;
 }

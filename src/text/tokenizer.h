@@ -79,8 +79,8 @@ struct TokenizerFile {
   std::string path, name;
 };
 // Returns the files that open_tokenizer(name) and read_chat_templates(name) read; none for "bytes".
-// A folder with copies of them, each under its `name`, is the same tokenizer. Throws like
-// open_tokenizer if no file is found.
+// A folder with copies of them, each under its `name`, which may begin with the name of an inner
+// folder, is the same tokenizer. Throws like open_tokenizer if no file is found.
 std::vector<TokenizerFile> tokenizer_files(const std::string& name);
 
 // Returns xxh3-128 over the names and contents of tokenizer_files(name). Of config.json, only the

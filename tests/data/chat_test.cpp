@@ -343,6 +343,54 @@ TEST_F(ChatLines, NamedTemplatesAreFound) {
   EXPECT_EQ(text(plain, ""), "Fx");
 }
 
+// As in Transformers 5.23, files of templates replace all templates of tokenizer_config.json.
+TEST_F(ChatLines, AdditionalTemplatesAreFilesOfTheirOwn) {
+  const std::string model = folder("chatml"), more = model + "/additional_chat_templates";
+  write_file_atomic(
+      model + "/tokenizer_config.json",
+      R"({"eos_token": "<|endoftext|>", "chat_template": "C{{ messages[0].content }}"})");
+  std::filesystem::remove(model + "/chat_template.jinja");
+  make_folders(more + "/folder.jinja");
+  write_file_atomic(more + "/notes.txt", "N");
+  auto tokenizer = open_tokenizer(model);
+  auto text = [&](const std::string& more_members, const std::string& chosen) {
+    Document made =
+        ChatEncoder(*tokenizer, model, chosen, true)
+            .encode("{" + more_members + R"("messages": [{"role": "assistant", "content": "x"}]})",
+                    "line");
+    return tokenizer->decode(made.tokens, false);
+  };
+  const std::string tools = R"("tools": [{"name": "f"}], )", before = tokenizer_hash(model);
+  EXPECT_EQ(text(tools, ""), "Cx");
+
+  write_file_atomic(more + "/tool_use.jinja", "T{{ messages[0].content }}");
+  write_file_atomic(more + "/r.a.g.jinja", "R{{ messages[0].content }}");
+  EXPECT_NE(tokenizer_hash(model), before);
+  EXPECT_EQ(text(tools, ""), "Tx");
+  EXPECT_EQ(text("", "r.a.g"), "Rx");
+  const std::string without = test::message_of([&] { text("", ""); }, DS_ERROR_NOT_FOUND);
+  EXPECT_NE(without.find("choose one of \"r.a.g\", \"tool_use\""), std::string::npos) << without;
+
+  write_file_atomic(model + "/chat_template.jinja", "F{{ messages[0].content }}");
+  EXPECT_EQ(text("", ""), "Fx");
+  EXPECT_EQ(text(tools, ""), "Tx");
+  write_file_atomic(more + "/default.jinja", "D{{ messages[0].content }}");
+  EXPECT_EQ(text("", ""), "Dx");
+}
+
+// The files of a tokenizer are what a run copies.
+TEST_F(ChatLines, ACopyOfAllFilesIsTheSameTokenizer) {
+  const std::string model = folder("chatml"), copy = model + "/copy";
+  make_folders(model + "/additional_chat_templates");
+  write_file_atomic(model + "/additional_chat_templates/tool_use.jinja", "T");
+  for (const TokenizerFile& file : tokenizer_files(model)) {
+    make_folders(std::filesystem::path(copy + "/" + file.name).parent_path());
+    write_file_atomic(copy + "/" + file.name, read_file(file.path));
+  }
+  EXPECT_EQ(read_file(copy + "/additional_chat_templates/tool_use.jinja"), "T");
+  EXPECT_EQ(tokenizer_hash(copy), tokenizer_hash(model));
+}
+
 TEST(LineFile, ALineAboveTheLimitIsRefused) {
   test::TempFolder folder;
   const auto most = static_cast<int64_t>(LineFile::kLongest);

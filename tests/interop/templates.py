@@ -27,7 +27,7 @@ TOKENIZER = ROOT / "tests" / "data" / "tokenizers" / "gpt2"
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "  Why?\n"},
             {"role": "assistant", "content": "Because \u00e9 < 3 & 'so'."}, {"role": "user", "content": "Thanks"}]
 VARIABLES = {"nums": [3, 1, 2], "words": ["b", "A", "c", "b"], "d": {"k": "v", "n": [1, 2], "items": 5}, "s": "H\u00e9 b\tc",
-             "e": "", "f": False, "t": True, "none": None, "x": 2.5, "n": 7, "deep": {"a": {"b": [{"c": 1}, {"c": None}]}},
+             "e": "", "f": False, "t": True, "none": None, "x": 2.5, "n": 7, "huge": 1e300, "vast": 2 ** 62, "deep": {"a": {"b": [{"c": 1}, {"c": None}]}},
              "ms": [{"role": "user", "c": "hi"}, {"role": "tool", "c": None}, {"role": "user"}]}
 # Words of messages by which libds refuses a template that Python renders. The reasons are generators and other Python objects
 # shown as text, results that are too large, and errors that Python does not notice because a generator is never read or
@@ -39,8 +39,10 @@ ATOMS = {
     "list": ["nums", "words", "ms", "messages", "deep.a.b", "range(4)", "range(0)", "range(1, 9, 3)", "[]", "(1, 'a')", "[none, 'q']",
              "d.n", "words[1:]", "(3,)", "[n, n, x]", "d.items()", "d.keys()", "d.values()"],
     "text": ["s", "e", "'7'", "'1e3'", "'\u00aa\u2160\u01c5\u00df'[n % 5:]", "'\u2171'", "s[::-1]",
+             "'1e400'", "'-1e-400'", "'\u0663.5'", "' \uff17\u00a0'", "'+-5'", "'nan(1)'", "'inf'", "'1\u0667'", "('9' * 30)", "'\u001c5'",
              "'a\\n\"b'", "messages[0].content", "messages[-1]['content']", "ms[-1]['role']", "words[1]"],
-    "number": ["x", "n", "-3", "0", "1.0", "1e20", "nums[0]", "d['items']", "n ** 2", "t", "f"],
+    "number": ["x", "n", "-3", "0", "1.0", "1e20", "nums[0]", "d['items']", "n ** 2", "t", "f", "9007199254740993", "9007199254740992.0",
+               "9223372036854775807", "9223372036854775808.0", "1e308", "1e-320", "-8.0", "huge", "-huge", "vast", "-0.0"],
     "mapping": ["d", "ms[0]", "{}", "{'a': 1, 'b': [n]}", "dict(z=1, y=e)", "deep['a']", "messages[1]"],
     "any": ["none", "missing", "ms[1].c", "loop", "bos_token", "d.zz", "f", "t"]}
 FILTERS = {
@@ -75,10 +77,12 @@ METHODS = {
                 ("values() | list", "list")],
     "list": [("count('b')", "number"), ("index('b')", "number")], "number": [], "any": []}
 OPERATORS = {"number": [("+", "number"), ("-", "number"), ("*", "number"), ("/", "number"), ("//", "number"), ("%", "number"),
-                        ("<", "any"), (">=", "any"), ("==", "any"), ("~", "text"), ("and", "number")],
+                        ("<", "any"), (">=", "any"), ("==", "any"), ("~", "text"), ("and", "number"), ("<=", "any"), (">", "any"),
+                        ("!=", "any")],
              "text": [("+", "text"), ("~", "text"), ("in", "any"), ("not in", "any"), ("==", "any"), ("<", "any"), ("or", "text")],
              "list": [("+", "list"), ("==", "any"), ("!=", "any"), ("and", "list"), ("or", "list")],
              "mapping": [("==", "any"), ("~", "text"), ("or", "mapping")], "any": [("==", "any"), ("and", "any"), ("or", "any"), ("~", "text")]}
+POWERS = ["2", "3", "0", "-1", "-3", "0.5", "-0.5", "1e3", "-1e3", "x", "t", "1e-3"]
 
 
 class Drawn:
@@ -108,6 +112,10 @@ class Drawn:
             one, gives = self.pick("filter", FILTERS[has])
             text = f"{inner} | {one}"
             return (text if self.random.random() < 0.5 else f"({text})"), gives
+        if part < 0.67 and has == "number":
+            # Larger exponents could keep Python busy.
+            self.kinds.add("operator **")
+            return f"({inner}) ** ({self.random.choice(POWERS)})", "number"
         if part < 0.71:
             index = self.random.choice(["0", "-1", "1:", "::-1", "9", ":2", "-2:"] if has in ("list", "text") else ["'k'", "'zz'"])
             return f"({inner})[{index}]", has if ":" in index else "any"

@@ -68,6 +68,16 @@ TEST(ChatTemplate, TheSmallestIntegerModuloMinusOneIsZero) {
   EXPECT_EQ(ChatTemplate("{{ (-9223372036854775807 - 1) % -1 }}", "t").render(none).text, "0");
 }
 
+// Python raises an error with a message of the same meaning.
+TEST(ChatTemplate, PowersAndQuotientsWithoutAResultAreNamed) {
+  const Json none{Json::Object{}};
+  EXPECT_NE(render("{{ 10.0 ** 400 }}", none).find("10 ** 400 is beyond the range of a float"),
+            std::string::npos);
+  EXPECT_NE(render("{{ 0 ** -1 }}", none).find("0 cannot be raised to the negative power -1"),
+            std::string::npos);
+  EXPECT_NE(render("{{ 1 / 0 }}", none).find("division by 0"), std::string::npos);
+}
+
 // The results are those of Python 3.11.
 TEST(ChatTemplate, CharactersWithoutAnotherCaseAreCased) {
   const Json none{Json::Object{}};
@@ -106,6 +116,11 @@ TEST(ChatTemplate, RefusesTextsThatPythonRendersDifferently) {
       {"{{ '1e20' | int }}", "more than 64 bits"},
       {"{{ (-9223372036854775807 - 1) // -1 }}", "more than 64 bits"},
       {"{{ '1_000' | int }}", "a number with '_' is unsupported"},
+      {"{{ ('9' * 400) | int }}", "it has more than 64 bits"},
+      {"{{ '-9223372036854775809' | int }}",
+       "int cannot convert -9223372036854775809: it has more than 64 bits"},
+      {"{{ (-8) ** 0.5 }}", "-8 ** 0.5 is a complex number, which is unsupported"},
+      {"{{ 1e400 }}", "'1e400' is beyond the range of a float"},
       {"{% macro m() %}{% endmacro %}{{ m.name }}", "attribute 'name' is unsupported"},
       {"{{ range(3).start }}", "attribute 'start' is unsupported"},
   };

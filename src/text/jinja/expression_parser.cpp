@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdint>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <system_error>
 
 #include "core/base/contains.h"
 #include "text/jinja/filters.h"
+#include "text/jinja/numbers.h"
 #include "text/jinja/tests.h"
 
 namespace ds::text::jinja {
@@ -273,16 +276,17 @@ ExpressionPtr ExpressionParser::parenthesis() {
   return make(NodeKind::tuple, "", std::move(in));
 }
 
-// Refuses integers beyond 64 bits, unlike Python.
+// Refuses integers beyond 64 bits and floats beyond their range, unlike Python.
 ExpressionPtr ExpressionParser::number(const Token& token) {
-  const char *begin = token.text.data(), *end = begin + token.text.size();
   if (token.kind == Token::Kind::real) {
-    double value = 0;
-    auto [last, error] = std::from_chars(begin, end, value);
-    if (error != std::errc() || last != end)
-      fault(DS_ERROR_CORRUPT, "'{}' is not a number", token.text);
-    return constant(Value::of(value));
+    const std::optional<double> value = read_real(token.text);
+    if (!value) fault(DS_ERROR_CORRUPT, "'{}' is not a number", token.text);
+    // Jinja writes an infinity into Python code, where it is an undefined name in most places.
+    if (std::isinf(*value))
+      fault(DS_ERROR_UNSUPPORTED, "'{}' is beyond the range of a float", token.text);
+    return constant(Value::of(*value));
   }
+  const char *begin = token.text.data(), *end = begin + token.text.size();
   int64_t value = 0;
   auto [last, error] = std::from_chars(begin, end, value);
   if (error != std::errc() || last != end)

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "text/jinja/fault.h"
 #include "text/jinja/item_filters.h"
 #include "text/jinja/methods.h"
+#include "text/jinja/numbers.h"
 #include "text/jinja/python_text.h"
 #include "text/jinja/to_json.h"
 #include "text/jinja/value.h"
@@ -152,6 +154,15 @@ void check_number(V value) {
     fault(DS_ERROR_UNSUPPORTED, "a number with '_' is unsupported");
 }
 
+// Returns what int() and float() read of a value that is not a number. Texts of other kinds of
+// values are not numbers.
+std::string number_text_of(V value, B budget) {
+  const std::string text = value.str(budget);
+  budget.work(text.size() / 8);
+  budget.memory(text.size());
+  return number_text(text);
+}
+
 // Converts to an integer. A text that is not an integer may still be a real, whose fraction is
 // dropped.
 Value as_integer(V value, A a, B budget) {
@@ -159,28 +170,18 @@ Value as_integer(V value, A a, B budget) {
   const Value otherwise = a.value(0, Value::of(int64_t{0}));
   if (value.is_real()) return truncated(value.number(), otherwise);
   if (value.is_int() || value.is_bool()) return Value::of(value.integer());
-  std::string text(strip(value.str(budget), Side::both));
-  int64_t out = 0;
-  const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);
-  auto [end, error] = std::from_chars(begin, text.data() + text.size(), out);
-  if (error == std::errc() && end == text.data() + text.size() && !text.empty())
-    return Value::of(out);
-  double real = 0;
-  auto [real_end, real_error] = std::from_chars(begin, text.data() + text.size(), real);
-  bool whole = real_error == std::errc() && real_end == text.data() + text.size() && !text.empty();
-  return whole && std::isfinite(real) ? truncated(real, otherwise) : otherwise;
+  const std::string text = number_text_of(value, budget);
+  if (auto whole = read_integer(text)) return Value::of(*whole);
+  const std::optional<double> real = read_real(text);
+  return real && std::isfinite(*real) ? truncated(*real, otherwise) : otherwise;
 }
 
 // Converts to a real. A text that is not a number becomes the default.
 Value as_real(V value, A a, B budget) {
   check_number(value);
   if (value.is_number()) return Value::of(value.number());
-  std::string text(strip(value.str(budget), Side::both));
-  double out = 0;
-  const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);
-  auto [end, error] = std::from_chars(begin, text.data() + text.size(), out);
-  bool whole = error == std::errc() && end == text.data() + text.size() && !text.empty();
-  return whole ? Value::of(out) : a.value(0, Value::of(0.0));
+  const std::optional<double> real = read_real(number_text_of(value, budget));
+  return real ? Value::of(*real) : a.value(0, Value::of(0.0));
 }
 
 // Returns the absolute value. Refuses the smallest integer, which has no positive counterpart.

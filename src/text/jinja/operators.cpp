@@ -8,6 +8,7 @@
 #include <string>
 
 #include "text/jinja/fault.h"
+#include "text/jinja/numbers.h"
 
 namespace ds::text::jinja {
 namespace {
@@ -28,8 +29,9 @@ Value integers(std::string_view mark, int64_t a, int64_t b) {
   if (mark == "+" && !__builtin_add_overflow(a, b, &out)) return Value::of(out);
   if (mark == "-" && !__builtin_sub_overflow(a, b, &out)) return Value::of(out);
   if (mark == "*" && !__builtin_mul_overflow(a, b, &out)) return Value::of(out);
-  if (mark == "//" || mark == "%") {
+  if (mark == "/" || mark == "//" || mark == "%") {
     if (b == 0) fault(DS_ERROR_CONFIG, "division by 0");
+    if (mark == "/") return Value::of(ratio(a, b));
     if (b == -1 && mark == "%") return Value::of(int64_t{0});
     if (b == -1 && a == INT64_MIN) too_large(mark);
     int64_t rest = a % b;
@@ -48,7 +50,7 @@ Value integers(std::string_view mark, int64_t a, int64_t b) {
     }
     return Value::of(out);
   }
-  if (mark == "**") return Value::of(std::pow(static_cast<double>(a), static_cast<double>(b)));
+  if (mark == "**") return Value::of(power(static_cast<double>(a), static_cast<double>(b)));
   too_large(mark);
 }
 
@@ -72,7 +74,7 @@ Value reals(std::string_view mark, double a, double b) {
   if (mark == "+") return Value::of(a + b);
   if (mark == "-") return Value::of(a - b);
   if (mark == "*") return Value::of(a * b);
-  if (mark == "**") return Value::of(std::pow(a, b));
+  if (mark == "**") return Value::of(power(a, b));
   if (b == 0) fault(DS_ERROR_CONFIG, "division by 0");
   if (mark == "/") return Value::of(a / b);
   return Value::of(mark == "%" ? remainder_of(a, b) : quotient_of(a, b));
@@ -120,7 +122,7 @@ Value binary(std::string_view mark, const Value& a, const Value& b, Budget& budg
     return Value::of(a.str(budget) + b.str(budget), budget);
   }
   if (a.is_number() && b.is_number()) {
-    bool real = a.is_real() || b.is_real() || mark == "/";
+    bool real = a.is_real() || b.is_real();
     return real ? reals(mark, a.number(), b.number()) : integers(mark, a.integer(), b.integer());
   }
   if (mark == "+") return added(a, b, budget);
@@ -150,12 +152,11 @@ bool compare(std::string_view word, const Value& a, const Value& b, Budget& budg
   if (word == "not in") return !contains(b, a, budget);
   require_defined(a);
   require_defined(b);
-  // `<=` is computed as "not greater", which would be true for NaN.
-  bool nan = (a.is_real() && std::isnan(a.number())) || (b.is_real() && std::isnan(b.number()));
   if (word == "<") return less(a, b, budget);
   if (word == ">") return less(b, a, budget);
-  bool reversed = word == "<=" ? less(b, a, budget) : less(a, b, budget);
-  return !nan && !reversed;
+  if (a.is_number() && b.is_number())
+    return word == "<=" ? number_order(a, b) <= 0 : number_order(a, b) >= 0;
+  return word == "<=" ? !less(b, a, budget) : !less(a, b, budget);
 }
 
 }  // namespace ds::text::jinja

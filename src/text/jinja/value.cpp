@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "core/base/utf8.h"
+#include "text/jinja/numbers.h"
 #include "text/jinja/python_text.h"
 
 namespace ds::text::jinja {
@@ -205,14 +206,19 @@ void require_defined(const Value& value) {
   if (value.is_undefined()) fault(DS_ERROR_CONFIG, "'{}' is undefined", value.name());
 }
 
+std::partial_ordering number_order(const Value& a, const Value& b) {
+  if (a.is_real() && b.is_real()) return a.number() <=> b.number();
+  if (a.is_real()) return 0 <=> exact_order(b.integer(), a.number());
+  if (b.is_real()) return exact_order(a.integer(), b.number());
+  return a.integer() <=> b.integer();
+}
+
 // Different kinds are unequal, except numbers, which compare by value.
 bool equal(const Value& a, const Value& b, Budget& budget) {
   budget.work(1);
   if (a.is_undefined() || b.is_undefined()) return a.is_undefined() && b.is_undefined();
   if (a.is_none() || b.is_none()) return a.is_none() && b.is_none();
-  if (a.is_number() && b.is_number()) {
-    return a.is_real() || b.is_real() ? a.number() == b.number() : a.integer() == b.integer();
-  }
+  if (a.is_number() && b.is_number()) return number_order(a, b) == 0;
   if (a.is_text() && b.is_text()) {
     budget.work(a.text().size() / 64);
     return a.text() == b.text();
@@ -260,9 +266,7 @@ bool hashable(const Value& value) {
 
 // Lists and tuples compare item by item, as in Python.
 bool less(const Value& a, const Value& b, Budget& budget) {
-  if (a.is_number() && b.is_number()) {
-    return a.is_real() || b.is_real() ? a.number() < b.number() : a.integer() < b.integer();
-  }
+  if (a.is_number() && b.is_number()) return number_order(a, b) < 0;
   if (a.is_list() && b.is_list() && a.items().tuple == b.items().tuple) {
     const Values &x = a.items().items, &y = b.items().items;
     for (size_t i = 0; i < std::min(x.size(), y.size()); ++i) {

@@ -1,4 +1,5 @@
 #pragma once
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -166,6 +167,8 @@ struct Loop {
 
 // Throws a Fault that names the value if it is undefined.
 void require_defined(const Value& value);
+// Returns the exact order of two numbers, which is `unordered` if one of them is NaN.
+std::partial_ordering number_order(const Value& a, const Value& b);
 // Returns Python's a == b.
 bool equal(const Value& a, const Value& b, Budget& budget);
 // Returns whether a value can be a key of a dict: it is not a list, a dict, a view of keys or
