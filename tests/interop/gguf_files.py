@@ -34,11 +34,12 @@ LLAMA_CPP = pathlib.Path(os.environ.get("LLAMA_CPP", ROOT / ".cache" / "llama.cp
 TOKENIZERS = ROOT / "tests" / "data" / "tokenizers"
 
 # Keys that only one of the two writes. llama.cpp derives a title and a size from the name of the folder. It leaves out the base
-# of the rope where its default is the usual one. libds names the tokens that a post processor puts around a text.
+# of the rope where its default is the usual one, and the type of a gpt_neox file. libds names the tokens that a
+# post processor puts around a text.
 THEIRS = {"general.size_label", "general.basename", "general.version", "general.finetune", "general.sampling.temp",
           "tokenizer.ggml.add_sep_token", "tokenizer.ggml.add_space_prefix"}
-OWN = {"gemma2.rope.freq_base", "gptneox.rope.freq_base", "tokenizer.ggml.bos_token_id", "tokenizer.ggml.unknown_token_id",
-       "tokenizer.ggml.add_space_prefix", "tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_eos_token"}
+OWN = {"general.file_type", "gemma2.rope.freq_base", "gptneox.rope.freq_base", "tokenizer.ggml.bos_token_id",
+       "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.add_space_prefix", "tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_eos_token"}
 # Keys with other values: the name, and the file's own counts.
 OTHER = {"general.name", "GGUF.tensor_count", "GGUF.kv_count", "GGUF.version"}
 
