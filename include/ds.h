@@ -1022,14 +1022,15 @@ DS_API ds_status ds_checkpoint_attachment(const ds_engine* engine, const char* n
                                           ds_tensor** out);
 /** Loads the weights of a Hugging Face model folder (docs/reference/models.md) into the engine's
  * parameters, by name. Optimizer states and the step stay as they are. {checkpoint.load_model}
+ * An engine with an adapter (docs/guides/adapters.md) also loads the folder of an adapter.
  * Collective.
  * @return DS_ERROR_NOT_FOUND for a missing file. {checkpoint.load_model.none} DS_ERROR_CONFIG with
  * the name of a tensor that is missing or of another shape; a tensor that the engine does not have
  * is left out with a warning. {checkpoint.load_model.config} DS_ERROR_CORRUPT with the name of a
  * damaged file. {checkpoint.load_model.corrupt} */
 DS_API ds_status ds_checkpoint_load_model(ds_engine* engine, const char* folder);
-/** Writes the masters to `folder` as a Hugging Face model. Each file appears at once and whole.
- * Collective.
+/** Writes the masters to `folder` as a Hugging Face model. An engine with an adapter writes the
+ * folder of the adapter, as PEFT does. Each file appears at once and whole. Collective.
  * @param like [nullable] the model folder that gives files, names, dtypes, configuration and
  * tokenizer; NULL, or a folder without weights: a single model.safetensors of f32 */
 DS_API ds_status ds_checkpoint_save_model(ds_engine* engine, const char* folder, const char* like);
@@ -1042,18 +1043,25 @@ DS_API ds_status ds_checkpoint_info(const char* path, char** out_text);
 /** Converts a checkpoint in this process alone. `from` is a folder that DeepSpeed saved with ZeRO
  * 1, 2 or 3 or in its universal layout (the folder with the file "latest", or that of a tag), or a
  * checkpoint of libds as for ds_checkpoint_info. Pickles are parsed as data; nothing in them is
- * run. {checkpoint.convert.data} Whatever `from` is, it can become each of the forms of "to".
- * {checkpoint.convert.forms}
- * @param to a folder. With "libds" it gets one more checkpoint; with the other forms it must not
- * exist or must be empty. {checkpoint.convert.place}
+ * run. {checkpoint.convert.data} Whichever of these `from` is, it can become "libds", "universal"
+ * and "fp32". {checkpoint.convert.forms} `from` may also be a GGUF file, a model folder, or the
+ * folder of an adapter.
+ * @param to a folder. With "libds" it gets one more checkpoint; with "gguf" it is a file that must
+ * not exist; with the other forms it must not exist or must be empty. {checkpoint.convert.place}
  * @param options [nullable] JSON: "to" ("libds": a checkpoint; "universal": what DeepSpeed loads
  * with load_universal_checkpoint; "fp32": masters, buffers and second names as in the output
- * of zero_to_fp32), "tag" (none; for "libds"), "like" (none; for "fp32", as for
- * ds_checkpoint_save_model), "file_bytes" (5e9; for "fp32": more bytes become several files),
- * "step_tensor" (false; for "universal": steps are tensors, as in torch)
+ * of zero_to_fp32; "model": the model folder of a GGUF file; "gguf": a GGUF file of a model folder
+ * or a checkpoint; "merged" and "unmerged": the model of an adapter's base with the adapter added
+ * to its weights or taken out; by default "model" for a GGUF file, "gguf" if `to` ends with .gguf,
+ * and otherwise "libds"), "tag" (none; for "libds"), "like" (none; for "fp32", as for
+ * ds_checkpoint_save_model; for "gguf" of a checkpoint its model folder; for "merged" and
+ * "unmerged" the base, by default the one that the adapter names), "file_bytes" (5e9; for "fp32":
+ * more bytes become several files), "step_tensor" (false; for "universal": steps are tensors, as in
+ * torch), "type" (for "model" and "gguf": "f32", "f16", "bf16" or, in a GGUF file, "q8_0"; by
+ * default one that loses nothing)
  * @param out_text [out] [nullable] JSON: path, form, steps, parameters and states of what was
  * converted {checkpoint.convert.report}
- * @return DS_ERROR_NOT_FOUND if `from` is not a checkpoint or lacks the file of a rank.
+ * @return DS_ERROR_NOT_FOUND if `from` cannot be converted or lacks the file of a rank.
  * {checkpoint.convert.none} DS_ERROR_CORRUPT with the name of a damaged file.
  * {checkpoint.convert.corrupt} DS_ERROR_UNSUPPORTED for what libds cannot represent, such as tensor
  * parallelism, and for a pickle that names a function of the system.
