@@ -1040,12 +1040,12 @@ DS_API ds_status ds_checkpoint_save_model(ds_engine* engine, const char* folder,
  * @return DS_ERROR_CORRUPT with the names of the file and of the tensor that differs.
  * {checkpoint.info.corrupt} */
 DS_API ds_status ds_checkpoint_info(const char* path, char** out_text);
-/** Converts a checkpoint in this process alone. `from` is a folder that DeepSpeed saved with ZeRO
- * 1, 2 or 3 or in its universal layout (the folder with the file "latest", or that of a tag), or a
- * checkpoint of libds as for ds_checkpoint_info. Pickles are parsed as data; nothing in them is
- * run. {checkpoint.convert.data} Whichever of these `from` is, it can become "libds", "universal"
- * and "fp32". {checkpoint.convert.forms} `from` may also be a GGUF file, a model folder, or the
- * folder of an adapter.
+/** Converts a checkpoint or a model in this process alone. `from` is a folder that DeepSpeed saved
+ * with ZeRO 1, 2 or 3 or in its universal layout (the folder with the file "latest", or that of a
+ * tag), a checkpoint of libds as for ds_checkpoint_info, or a GGUF file, a model folder or the
+ * folder of an adapter for the forms that say so. Pickles are parsed as data; nothing in them is
+ * run. {checkpoint.convert.data} A checkpoint can become "libds", "universal" and "fp32", whichever
+ * of the three layouts it has. {checkpoint.convert.forms}
  * @param to a folder. With "libds" it gets one more checkpoint; with "gguf" it is a file that must
  * not exist; with the other forms it must not exist or must be empty. {checkpoint.convert.place}
  * @param options [nullable] JSON: "to" ("libds": a checkpoint; "universal": what DeepSpeed loads

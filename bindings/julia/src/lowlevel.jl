@@ -1273,11 +1273,11 @@ function ds_checkpoint_info(path, out_text)
 end
 
 """
-Converts a checkpoint in this process alone. `from` is a folder that DeepSpeed saved with ZeRO 1, 2 or 3 or in
-its universal layout (the folder with the file \"latest\", or that of a tag), or a checkpoint of libds as for
-ds_checkpoint_info. Pickles are parsed as data; nothing in them is run. Whichever of these `from` is, it can
-become \"libds\", \"universal\" and \"fp32\". `from` may also be a GGUF file, a model folder, or the folder of
-an adapter.
+Converts a checkpoint or a model in this process alone. `from` is a folder that DeepSpeed saved with ZeRO 1, 2
+or 3 or in its universal layout (the folder with the file \"latest\", or that of a tag), a checkpoint of libds
+as for ds_checkpoint_info, or a GGUF file, a model folder or the folder of an adapter for the forms that say
+so. Pickles are parsed as data; nothing in them is run. A checkpoint can become \"libds\", \"universal\" and
+\"fp32\", whichever of the three layouts it has.
 - `to`: a folder. With \"libds\" it gets one more checkpoint; with \"gguf\" it is a file that must not exist;
   with the other forms it must not exist or must be empty.
 - `options`: [nullable] JSON: \"to\" (\"libds\": a checkpoint; \"universal\": what DeepSpeed loads with
