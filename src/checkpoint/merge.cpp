@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "io/safetensors.h"
 #include "checkpoint/adapter_folder.h"
 #include "checkpoint/model_folder.h"
 #include "checkpoint/state_access.h"
@@ -21,6 +20,7 @@
 #include "core/graph/graph.h"
 #include "core/graph/ops.h"
 #include "io/file.h"
+#include "io/safetensors.h"
 #include "nn/adapter_keys.h"
 #include "nn/adapter_names.h"
 #include "nn/models/hf.h"

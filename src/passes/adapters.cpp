@@ -9,11 +9,11 @@
 
 #include <fmt/ranges.h>
 
-#include <string_view>
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 

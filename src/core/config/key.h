@@ -95,9 +95,7 @@ Key& add_key(KeyList& keys, Key key);
 
 // Maps a configuration, const or not, to its section of this type.
 template <typename Section>
-inline constexpr auto of_section = [](auto& c) -> auto& {
-  return c.template get<Section>();
-};
+inline constexpr auto of_section = [](auto& c) -> auto& { return c.template get<Section>(); };
 
 // Appends the keys of a section. `of` maps a configuration, const or not, to the section's struct;
 // `prefix` is its path with a dot at the end. Each method appends one key for a field.
