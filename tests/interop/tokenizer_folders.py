@@ -27,7 +27,7 @@ import warnings
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import numpy as np
-from tokenizers import Tokenizer, processors
+from tokenizers import processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
 from transformers.utils import logging
@@ -70,7 +70,7 @@ class Folder:
         self.draw_class()
         self.draw_tokens()
         self.draw_flags()
-        self.config["chat_template"] = self.random.choice(TEMPLATES)
+        self.draw_templates()
         self.lines = [self.line() for _ in range(self.random.randint(12, 24))]
 
     def chance(self, share, kind=None):
@@ -174,11 +174,27 @@ class Folder:
         for key in ("add_bos_token", "add_eos_token"):
             if self.chance(0.15, key):
                 self.config[key] = self.chance(0.5)
+        if self.chance(0.2, "split_special_tokens"):
+            self.config["split_special_tokens"] = self.chance(0.7)
         if self.chance(0.15, "truncation"):
             self.json["truncation"] = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
         if self.chance(0.15, "padding"):
             self.json["padding"] = {"strategy": {"Fixed": 64}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0,
                                     "pad_type_id": 0, "pad_token": self.random.choice(["[PAD]", "<pad>", "<|endoftext|>"])}
+
+    def draw_templates(self):
+        """Draws the places of templates: tokenizer_config.json, chat_template.jinja, and a folder of named ones."""
+        default, tool_use, other = (self.random.choice(TEMPLATES) for _ in range(3))
+        self.config["chat_template"] = default
+        if self.chance(0.2, "a list of templates"):
+            self.config["chat_template"] = [{"name": "default", "template": default}, {"name": "tool_use", "template": tool_use}]
+        if self.chance(0.3, "chat_template.jinja"):
+            self.beside["chat_template.jinja"] = other
+        more = {name: self.random.choice(TEMPLATES) for name in ("tool_use", "rag", "default") if self.chance(0.15, f"{name}.jinja")}
+        if more and "default" not in more:
+            # Without a default, Transformers refuses conversations without tools.
+            self.beside["chat_template.jinja"] = other
+        self.beside.update({f"additional_chat_templates/{name}.jinja": text for name, text in more.items()})
 
     def text(self, most=6):
         pieces = []
@@ -206,7 +222,10 @@ class Folder:
             cut = self.random.randint(0, len(whole))
             return {"prompt": whole[:cut], "completion": whole[cut:]}
         roles = ["user", "assistant"] * self.random.randint(1, 3)
-        return {"messages": [{"role": role, "content": self.text(4)} for role in roles]}
+        out = {"messages": [{"role": role, "content": self.text(4)} for role in roles]}
+        if self.chance(0.3, "tools"):
+            out["tools"] = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+        return out
 
     def exact(self):
         return not self.own_class or self.family in EXACT
@@ -231,20 +250,24 @@ class Folder:
         folder.mkdir(parents=True, exist_ok=True)
         files = {"tokenizer.json": self.json, "tokenizer_config.json": self.config, **self.beside}
         for name, value in files.items():
-            (folder / name).write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
+            (folder / name).parent.mkdir(exist_ok=True)
+            text = value if name.endswith(".jinja") else json.dumps(value, ensure_ascii=False)
+            (folder / name).write_text(text, encoding="utf-8")
 
 
 class Expected:
     """The results of Transformers for the lines of a folder."""
 
     def __init__(self, drawn, folder):
-        if drawn.exact():
-            self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        if not drawn.exact():
+            folder, kind = folder / "by_its_file", PreTrainedTokenizerFast
+            drawn.with_flags().write(folder)
         else:
-            drawn.with_flags().write(folder / "by_its_file")
-            self.tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / "by_its_file")
-        # These are the offsets before a post-processor trims spaces from them.
-        self.raw = Tokenizer.from_str(self.tokenizer.backend_tokenizer.to_str())
+            kind = AutoTokenizer
+        self.tokenizer = kind.from_pretrained(folder)
+        # These are the offsets before a post-processor trims spaces from them. A copy by JSON would forget which tokens were
+        # special before the files beside tokenizer.json gave them other flags.
+        self.raw = kind.from_pretrained(folder).backend_tokenizer
         self.raw.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
         self.raw.no_truncation()
         self.raw.no_padding()
@@ -264,7 +287,7 @@ class Expected:
     def line(self, line):
         """Returns (ids, marks)."""
         if "messages" in line:
-            return self.conversation(line["messages"])
+            return self.conversation(line["messages"], line.get("tools"))
         text = line.get("text", line.get("prompt", "") + line.get("completion", ""))
         cut = len(line.get("prompt", ""))
         ids, marks, _ = self.marked(text, [(cut, len(text))])
@@ -274,13 +297,14 @@ class Expected:
             marks = [1] * len(ids)
         return self.before + ids + self.after, [first] * len(self.before) + marks + [1] * len(self.after)
 
-    def conversation(self, messages):
+    def conversation(self, messages, tools):
         try:
-            whole = self.tokenizer.apply_chat_template(messages, return_dict=True, return_assistant_tokens_mask=True)
+            whole = self.tokenizer.apply_chat_template(messages, tools=tools, return_dict=True, return_assistant_tokens_mask=True)
         # An empty answer begins the text.
         except OverflowError:
             whole = None
-        (text,), (ranges,) = render_jinja_template(conversations=[messages], chat_template=self.tokenizer.chat_template,
+        (text,), (ranges,) = render_jinja_template(conversations=[messages], tools=tools,
+                                                   chat_template=self.tokenizer.get_chat_template(tools=tools),
                                                    return_assistant_tokens_mask=True, add_generation_prompt=False,
                                                    **self.tokenizer.special_tokens_map)
         ids, marks, offsets = self.marked(text, ranges)

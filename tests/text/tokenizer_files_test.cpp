@@ -138,6 +138,52 @@ TEST_F(TokenizerFiles, ThePadTokenOfPaddingIsOrderedAmongNamedTokens) {
   EXPECT_EQ(open()->names(), names);
 }
 
+// The ids are those of Transformers 5.23.
+TEST_F(TokenizerFiles, SplitSpecialTokensAreOrdinaryText) {
+  const std::string added =
+      R"({"id":3,"content":"ab","special":true},{"id":4,"content":"abc","special":true},)"
+      R"({"id":2,"content":"c","normalized":false},{"id":5,"content":"ca","normalized":false})";
+  write("tokenizer.json", letters("", added));
+  for (const char* without : {"{}", R"({"split_special_tokens": false})"}) {
+    write("tokenizer_config.json", without);
+    EXPECT_EQ(encode("abcab"), (Ids{4, 3})) << without;
+  }
+  // A special token hides the others that its match overlaps.
+  write("tokenizer_config.json", R"({"split_special_tokens": true})");
+  EXPECT_EQ(encode("abcab"), (Ids{3, 2, 3}));
+  EXPECT_EQ(encode("bcab"), (Ids{1, 5, 1}));
+  EXPECT_TRUE(open()->is_special(4));
+  // Tokens of the files beside it are split as well if they are special.
+  write("tokenizer_config.json",
+        R"({"split_special_tokens": true, "eos_token": "ba", "added_tokens_decoder": {
+            "8": {"content": "bb", "special": true}}})");
+  EXPECT_EQ(encode("babbc"), (Ids{1, 3, 1, 2}));
+  EXPECT_EQ(encode("ba"), (Ids{1, 0}));
+  EXPECT_EQ(open()->end_of_text(), 7);
+  // A name makes a token of the file special, even if the files beside it repeat its flags.
+  write("tokenizer_config.json",
+        R"({"split_special_tokens": true, "pad_token": "ca", "added_tokens_decoder": {
+            "5": {"content": "ca", "special": false, "normalized": false}}})");
+  EXPECT_EQ(encode("bca"), (Ids{1, 2, 0}));
+  write("tokenizer_config.json", R"({"split_special_tokens": true, "pad_token": "ca"})");
+  EXPECT_EQ(encode("bca"), (Ids{1, 2, 0}));
+  EXPECT_TRUE(open()->is_special(5));
+  // A token that was special stays split, whatever flags the files beside it give.
+  write("tokenizer_config.json",
+        R"({"split_special_tokens": true, "added_tokens_decoder": {
+            "4": {"content": "abc", "special": false}}})");
+  EXPECT_EQ(encode("abc"), (Ids{3, 2}));
+  EXPECT_FALSE(open()->is_special(4));
+}
+
+TEST_F(TokenizerFiles, SplitSpecialTokensMustBeABoolean) {
+  copy("gpt2");
+  for (const char* value : {"\"true\"", "1", "null"}) {
+    write("tokenizer_config.json", std::string(R"({"split_special_tokens": )") + value + "}");
+    expect_error({"tokenizer_config.json: split_special_tokens must be true or false, got "});
+  }
+}
+
 TEST_F(TokenizerFiles, NamesMakeTokensSpecial) {
   write("tokenizer.json", letters());
   // Tokens with flags are added before plain ones.

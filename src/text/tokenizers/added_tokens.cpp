@@ -94,6 +94,7 @@ std::vector<AddedTokenFinder::Part> AddedTokenFinder::find(std::string_view text
     }
     Range match{at, at + entry->content.size()};
     at = match.end;
+    if (entry->token.split) continue;
     if (entry->token.single_word && within_word(text, match)) continue;
     match = widened(text, match, entry->token, done);
     if (match.begin >= match.end) continue;

@@ -21,6 +21,8 @@ struct AddedToken {
   bool single_word = false;
   // `lstrip` is true if a match includes the spaces before it, `rstrip` if those after it.
   bool lstrip = false, rstrip = false;
+  // True if a match stays ordinary text, which no other token can match (split_special_tokens).
+  bool split = false;
 };
 
 // A search for added tokens in a text. It finds the leftmost ones and, among those that begin at

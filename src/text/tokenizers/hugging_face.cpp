@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string_view>
 #include <unordered_map>
@@ -56,7 +57,7 @@ class HuggingFace : public Tokenizer {
       spelling(id).text = piece;
       spelling(id).byte = fallback && fallback_byte(piece);
     }
-    if (file.find("added_tokens")) read_added_tokens(file);
+    if (file.find("added_tokens")) read_added_tokens(file, named.split);
     file.done();
     for (int32_t id : template_.before) check_template(file, id);
     for (int32_t id : template_.after) check_template(file, id);
@@ -164,9 +165,9 @@ class HuggingFace : public Tokenizer {
     return spellings_[index];
   }
 
-  // Reads the added tokens. An id that another entry has, or that the model gives to another piece,
-  // is an error in the file.
-  void read_added_tokens(Section& file) {
+  // Reads the added tokens, and keeps those with a spelling in `split` as text. An id that another
+  // entry has, or that the model gives to another piece, is an error in the file.
+  void read_added_tokens(Section& file, const std::set<std::string>& split) {
     const int64_t largest =
         largest_id(model_->vocabulary().size() + file.array("added_tokens").size());
     std::map<int32_t, std::string> seen;
@@ -181,6 +182,7 @@ class HuggingFace : public Tokenizer {
       token.lstrip = section.flag("lstrip", false);
       token.rstrip = section.flag("rstrip", false);
       section.done();
+      token.split = split.contains(token.content);
       auto [before, fresh] = seen.emplace(token.id, token.content);
       if (!fresh) {
         raise(DS_ERROR_CORRUPT, "{}: id {} is given to '{}' and to '{}'", section.where(), token.id,

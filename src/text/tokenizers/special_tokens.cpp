@@ -201,6 +201,16 @@ std::optional<bool> flag(const Arguments& arguments, const char* key) {
   return value && value->is_bool() ? std::optional(value->boolean()) : std::nullopt;
 }
 
+// Reads split_special_tokens. Transformers refuses a value that is neither true nor false, too.
+bool splits_special(const Arguments& arguments, const std::string& file) {
+  const Json* value = arguments.find("split_special_tokens");
+  if (value && !value->is_bool()) {
+    raise(DS_ERROR_CORRUPT, "{}: split_special_tokens must be true or false, got {}", file,
+          value->kind());
+  }
+  return value && value->boolean();
+}
+
 // Sets the names and spellings: the usual names come first, then the model's own, then tokens
 // without a name.
 void read_names(const Arguments& arguments, SpecialTokens& out) {
@@ -254,6 +264,7 @@ class Merged {
       const Json* id = entries_[i].is_object() ? entries_[i].find("id") : nullptr;
       // An entry without an id is refused when the entries are read (hugging_face.cpp).
       if (!id || !id->is_integer()) continue;
+      note_special(entries_[i]);
       place(i, id->integer());
     }
   }
@@ -268,6 +279,7 @@ class Merged {
   // Adds a token. A token that exists keeps its id and place and gets the new flags.
   void add(Json entry) {
     std::string content = entry.at("content").string();
+    note_special(entry);
     auto known = ids_.find(content);
     int64_t id = known != ids_.end() ? known->second : next_;
     entry.set("id", id);
@@ -279,9 +291,16 @@ class Merged {
     }
   }
 
+  // Returns the spellings of all entries that are special, or that were before another replaced
+  // them.
+  const std::set<std::string>& ever_special() const { return special_; }
   Json::Array take() { return std::move(entries_); }
 
  private:
+  void note_special(const Json& entry) {
+    const Json* special = entry.find("special");
+    if (special && special->is_bool() && special->boolean()) special_.insert(spelling(entry));
+  }
   // Records where a token is and that its id is in use.
   void place(size_t at, int64_t id) {
     std::string content = spelling(entries_[at]);
@@ -295,6 +314,7 @@ class Merged {
   std::map<std::string, int64_t> ids_;
   std::map<std::string, size_t> places_;
   std::set<int64_t> taken_;
+  std::set<std::string> special_;
   int64_t next_ = 0;
 };
 
@@ -345,24 +365,31 @@ SpecialTokens read_special_tokens(const std::string& folder) {
   for (const char* key : kNames) {
     if (arguments.find(key)) out.given.insert(key);
   }
+  out.split_special = splits_special(arguments, file);
   const Json* kind = arguments.find("tokenizer_class");
   if (kind && kind->is_string()) out.tokenizer_class = kind->string();
   return out;
 }
 
 Json::Array merge_added_tokens(const Json::Array& of_file, const Json& vocabulary,
-                               const SpecialTokens& beside) {
+                               SpecialTokens& beside) {
   Merged all(of_file, vocabulary);
   // `names` holds the spellings that have a name, `flagged` those that `numbered` gives with flags,
   // which have precedence.
   std::set<std::string> names, flagged;
   for (const auto& [name, content] : beside.named) names.insert(content);
   std::vector<Json> fresh;
+  // Without added_tokens_decoder, Transformers reads the tokens of the file as if they were in it.
+  for (size_t i = 0; beside.legacy && i < of_file.size(); ++i) {
+    if (!of_file[i].is_object() || !names.contains(spelling(of_file[i]))) continue;
+    fresh.push_back(whole_entry(of_file[i]));
+    fresh.back().set("special", true);
+  }
   for (const SpecialTokens::Numbered& token : beside.numbered) {
     Json entry = whole_entry(token.entry);
+    if (names.contains(token.content)) entry.set("special", true);
     if (token.content.empty() || all.has_equal(entry) || (beside.legacy && all.has_id(token.id)))
       continue;
-    if (names.contains(token.content)) entry.set("special", true);
     flagged.insert(token.content);
     fresh.push_back(std::move(entry));
   }
@@ -376,6 +403,7 @@ Json::Array merge_added_tokens(const Json::Array& of_file, const Json& vocabular
     if (std::ranges::none_of(fresh, equal)) fresh.push_back(std::move(entry));
   }
   for (Json& entry : fresh) all.add(std::move(entry));
+  if (beside.split_special) beside.split = all.ever_special();
   return all.take();
 }
 

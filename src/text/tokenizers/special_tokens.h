@@ -23,6 +23,9 @@ struct SpecialTokens {
   // begin_given is true if a file sets add_begin, and end_given if a file sets add_end.
   bool add_begin = false, add_end = false, begin_given = false, end_given = false;
   std::optional<bool> add_prefix_space, do_lower_case, tokenize_chinese_chars, strip_accents;
+  // True if special tokens are not searched for in a text, so that their spellings are ordinary
+  // text (split_special_tokens).
+  bool split_special = false;
   // The class that the files name; tokenizer_class.h decides which one is used.
   std::string tokenizer_class;
   // Usual names ("pad_token", ...) that a file has, even with null.
@@ -39,6 +42,9 @@ struct SpecialTokens {
   std::vector<Numbered> numbered;
   // True if `numbered` comes from added_tokens.json.
   bool legacy = true;
+  // Spellings to which split_special applies, which merge_added_tokens() sets: those of all entries
+  // that are special, even if a later entry with other flags replaces them.
+  std::set<std::string> split;
   // Entries of the tokens that a file spells without an id, in the order in which Transformers adds
   // them; those of `named` come first.
   Json::Array spelt;
@@ -57,6 +63,6 @@ SpecialTokens read_special_tokens(const std::string& folder);
 // if the tokenizer.json has an added token with its id. Every token with a name ("pad_token") is
 // special.
 Json::Array merge_added_tokens(const Json::Array& of_file, const Json& vocabulary,
-                               const SpecialTokens& beside);
+                               SpecialTokens& beside);
 
 }  // namespace ds::text
