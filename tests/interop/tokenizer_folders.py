@@ -27,7 +27,7 @@ import warnings
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import numpy as np
-from tokenizers import Tokenizer, processors
+from tokenizers import processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
 from transformers.utils import logging
@@ -259,13 +259,15 @@ class Expected:
     """The results of Transformers for the lines of a folder."""
 
     def __init__(self, drawn, folder):
-        if drawn.exact():
-            self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        if not drawn.exact():
+            folder, kind = folder / "by_its_file", PreTrainedTokenizerFast
+            drawn.with_flags().write(folder)
         else:
-            drawn.with_flags().write(folder / "by_its_file")
-            self.tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / "by_its_file")
-        # These are the offsets before a post-processor trims spaces from them.
-        self.raw = Tokenizer.from_str(self.tokenizer.backend_tokenizer.to_str())
+            kind = AutoTokenizer
+        self.tokenizer = kind.from_pretrained(folder)
+        # These are the offsets before a post-processor trims spaces from them. A copy by JSON would forget which tokens were
+        # special before the files beside tokenizer.json gave them other flags.
+        self.raw = kind.from_pretrained(folder).backend_tokenizer
         self.raw.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
         self.raw.encode_special_tokens = drawn.config.get("split_special_tokens", False)
         self.raw.no_truncation()
