@@ -49,12 +49,13 @@ namespace {
 constexpr size_t kWriteBlock = 1 << 18;
 
 // The files that make a folder loadable, other than the weights. All of them are small.
-constexpr std::array<std::string_view, 10> side_files{
-    "config.json",       "generation_config.json",
-    "tokenizer.json",    "tokenizer_config.json",
-    "tokenizer.model",   "vocab.json",
-    "merges.txt",        "vocab.txt",
-    "added_tokens.json", "special_tokens_map.json"};
+constexpr std::array<std::string_view, 12> side_files{
+    "config.json",         "generation_config.json",
+    "tokenizer.json",      "tokenizer_config.json",
+    "tokenizer.model",     "vocab.json",
+    "merges.txt",          "vocab.txt",
+    "added_tokens.json",   "special_tokens_map.json",
+    "chat_template.jinja", "chat_template.json"};
 constexpr int64_t kMaxSideFile = 1 << 28;
 
 class Saver {

@@ -178,9 +178,11 @@ TEST_F(Weights, ShardsAreSavedAsShardsWithIndexConfigAndTokenizer) {
   write_file_atomic(path() + "/model.safetensors.index.json", map + "}}");
   write_file_atomic(path() + "/config.json", "{}");
   write_file_atomic(path() + "/tokenizer.json", "{1}");
+  write_file_atomic(path() + "/chat_template.jinja", "{{ 1 }}");
   write_file_atomic(path() + "/notes.txt", "not copied");
   round_trip(2, true, folder_ / "back", path());
-  std::vector<std::string> names{"config.json", "model-1.safetensors", "model-2.safetensors",
+  std::vector<std::string> names{"chat_template.jinja",          "config.json",
+                                 "model-1.safetensors",          "model-2.safetensors",
                                  "model.safetensors.index.json", "tokenizer.json"};
   EXPECT_EQ(list_folder(folder_ / "back"), names);
   for (const std::string& name : names)

@@ -332,8 +332,9 @@ class Folder {
     if (close != text.npos && close > open + 1)
       base = fmt::format("its base model '{}'", text.substr(open + 1, close - open - 1));
     return fmt::format(
-        "; it is an adapter of PEFT: merge it into {} (merge_and_unload(), save_pretrained()) and "
-        "give the merged folder",
+        "; it is an adapter of PEFT: give the folder that `libds merge` makes of it and {}, or "
+        "name "
+        "the adapter with the key adapter.folder",
         base);
   }
 
