@@ -1,8 +1,12 @@
 // What an adapter does to an engine: bits, memory, checkpoints, and refusals.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "adapters/peft_case.h"
@@ -76,6 +80,61 @@ TEST_F(AdapterEngine, StagesAndTiersHaveTheSameBits) {
       EXPECT_EQ(hashes.size(), 1u) << world << " ranks";
     }
   }
+}
+
+// Two leaves of a step are the batches of two ranks, or two micro-steps of one rank.
+TEST_F(AdapterEngine, RanksTiersAndRecomputationHaveTheSameBitsIfReproducible) {
+  PeftBatch twice = case_.batch;
+  twice.views.clear();
+  for (Tensor& t : twice.tensors) {
+    const std::vector<std::byte> once(t.bytes().begin(), t.bytes().end());
+    Tensor both(t.dtype(), {2 * t.numel()});
+    std::copy(once.begin(), once.end(), both.bytes().begin());
+    std::copy(once.begin(), once.end(),
+              both.bytes().begin() + static_cast<std::ptrdiff_t>(once.size()));
+    t = std::move(both);
+    twice.views.push_back({t.bytes().data(), DS_DTYPE_I32, t.numel()});
+  }
+  struct Layout {
+    int world, stage;
+    Tier tier;
+    const char* recompute;
+  };
+  std::map<std::string, std::string> hashes;
+  for (const Layout& layout :
+       {Layout{2, 0, Tier::device, "none"}, Layout{1, 0, Tier::device, "none"},
+        Layout{1, 2, Tier::device, "layers"}, Layout{2, 3, Tier::nvme, "none"},
+        Layout{1, 3, Tier::nvme, "cheap"}, Layout{2, 3, Tier::host, "layers"}}) {
+    Config config = case_.config(layout.stage, layout.world);
+    config.accumulation = 2 / layout.world;
+    config.reproducible = true;
+    config.recompute = layout.recompute;
+    config.zero.optimizer_tier = layout.tier;
+    if (layout.stage == 3) config.zero.param_tier = layout.tier;
+    config.zero.nvme_path = folder_.path();
+    config.get<AdapterKeys>().dropout = 0.1;
+    const PeftBatch& batch = layout.world == 1 ? twice : case_.batch;
+    auto steps = [&](Engine& engine) {
+      for (int i = 0; i < 2; ++i) engine.train_batch(batch.views);
+    };
+    const std::string hash = run(config, layout.world, [&](Engine& engine) {
+      load(engine);
+      steps(engine);
+      if (hashes.empty()) engine.checkpoints().save(folder_ / "saved");
+      steps(engine);
+    });
+    const std::string name = fmt::format("{} ranks, stage {}, {}, {}", layout.world, layout.stage,
+                                         tier_name(layout.tier), layout.recompute);
+    hashes[hash] = name;
+    EXPECT_EQ(run(config, layout.world,
+                  [&](Engine& engine) {
+                    engine.checkpoints().load(folder_ / "saved");
+                    steps(engine);
+                  }),
+              hash)
+        << "resumed on " << name;
+  }
+  EXPECT_EQ(hashes.size(), 1u) << testing::PrintToString(hashes);
 }
 
 TEST_F(AdapterEngine, WithBZeroEvaluationHasTheBitsOfTheBase) {
