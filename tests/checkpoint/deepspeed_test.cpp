@@ -366,13 +366,16 @@ TEST(DeepSpeed, ALatestFileThatNamesNoFolderIsNamed) {
   copy_of("zero1_f32", folder / "c");
   for (std::string_view tag :
        {std::string_view("global_step5\0", 13), std::string_view("global_step5\0x", 14),
-        std::string_view("global_\nstep5"), std::string_view("\xff\xfe"), std::string_view("../c"),
-        std::string_view("")}) {
+        std::string_view("global_\nstep5"), std::string_view("\xff\xfe"),
+        std::string_view("../c")}) {
     SCOPED_TRACE(tag);
     write_file_atomic(folder / "c/latest", tag);
     expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_CORRUPT),
                  {"c/latest", "is not the name of a folder"});
   }
+  write_file_atomic(folder / "c/latest", "");
+  expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_CORRUPT),
+               {"c/latest: is an empty file"});
   write_file_atomic(folder / "c/latest", "version https://hawser.github.com/spec/v1\nsize 12\n");
   expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_CORRUPT),
                {"c/latest: is a Git LFS pointer"});

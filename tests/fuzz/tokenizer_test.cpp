@@ -27,6 +27,9 @@ void use(const std::string& name) {
   }
 }
 
+// A text may grow when its characters are replaced, and each new character has a position.
+constexpr size_t kMostBytes = size_t{32} << 20;
+
 class FuzzTokenizer : public testing::TestWithParam<const char*> {};
 
 TEST_P(FuzzTokenizer, DamagedDocumentsAreReadOrRefused) {
@@ -34,7 +37,7 @@ TEST_P(FuzzTokenizer, DamagedDocumentsAreReadOrRefused) {
   std::string path = folder / "tokenizer.json",
               text = get_file(kFolders + GetParam() + "/tokenizer.json");
   Json document = Json::parse(text);
-  Attempts attempts;
+  Attempts attempts(kMostBytes);
   for (uint32_t i = 0; i < draws(250); ++i) {
     Dice dice = dice_of(61, i);
     SCOPED_TRACE(i);
@@ -49,8 +52,7 @@ TEST_P(FuzzTokenizer, DamagedPartsAreReadOrRefused) {
   TempFolder folder;
   std::string path = folder / "tokenizer.json";
   Json document = Json::parse(get_file(kFolders + GetParam() + "/tokenizer.json"));
-  // A text may grow when its characters are replaced, and each new character has a position.
-  Attempts attempts(size_t{32} << 20);
+  Attempts attempts(kMostBytes);
   for (uint32_t i = 0; i < draws(500); ++i) {
     Dice dice = dice_of(62, i);
     SCOPED_TRACE(i);
