@@ -497,12 +497,14 @@ DS_API ds_status ds_graph_parse(const char* text, ds_graph** out);
 /** Writes the text form of a graph. */
 DS_API ds_status ds_graph_print(const ds_graph* graph, char** out_text);
 /** Adds an input. At most one dimension is -1, which means n, the rows of a micro-step. In an
- * engine whose compute type is bf16 or f16, inputs declared as f32 have the compute type.
+ * engine whose compute type is bf16 or f16, inputs declared as f32 have the compute type, unless
+ * all operations read them as an operand of type A (docs/reference/ops.md).
  * @param out [out] its value */
 DS_API ds_status ds_graph_input(ds_graph* graph, const char* name, ds_dtype dtype,
                                 const int64_t* dims, size_t dims_count, int32_t* out);
 /** Adds an f32 parameter. A parameter with a dimension of 0 is empty; no operation accepts it.
- * @param init "zeros", "ones" or "normal"  @param scale standard deviation of "normal"
+ * @param init "zeros", "ones", "normal" or "uniform"
+ * @param scale standard deviation of "normal", or largest magnitude of "uniform"
  * @param out [out] its value */
 DS_API ds_status ds_graph_param(ds_graph* graph, const char* name, const int64_t* dims,
                                 size_t dims_count, const char* init, double scale, int32_t* out);

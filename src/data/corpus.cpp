@@ -101,7 +101,7 @@ void for_each_text(const CorpusOptions& options, int64_t limit, Corpus& corpus,
     if (!is_text(text)) {
       const std::string kind =
           content_kind(std::string_view(text).substr(0, kContentHead), Wanted::text);
-      if (file.named && !kind.empty())
+      if (file.named && !text.empty() && !kind.empty())
         raise(DS_ERROR_CONFIG, "data path '{}' is {}", file.path, kind);
       ++corpus.not_text;
       continue;

@@ -58,8 +58,8 @@ static void refusals(void) {
               "'x'");
   check_error(ds_graph_input(graph, "y", DS_DTYPE_F32, bad_dims, 2, &out),
               DS_ERROR_INVALID_ARGUMENT, "dims[1] must be 1 or more, or -1 for n, got 0");
-  check_error(ds_graph_param(graph, "v", w_dims, 2, "uniform", 0, &out), DS_ERROR_INVALID_ARGUMENT,
-              "uniform");
+  check_error(ds_graph_param(graph, "v", w_dims, 2, "cauchy", 0, &out), DS_ERROR_INVALID_ARGUMENT,
+              "cauchy");
   check_error(ds_graph_param(graph, "v", w_dims, 2, "normal", HUGE_VAL, &out),
               DS_ERROR_INVALID_ARGUMENT, "scale must be finite and not negative, got inf");
   ds_graph_destroy(graph);

@@ -619,7 +619,8 @@ end
 
 """
 Adds an input. At most one dimension is -1, which means n, the rows of a micro-step. In an engine whose
-compute type is bf16 or f16, inputs declared as f32 have the compute type.
+compute type is bf16 or f16, inputs declared as f32 have the compute type, unless all operations read them as
+an operand of type A (docs/reference/ops.md).
 - `out`: [out] its value
 """
 function ds_graph_input(graph, name, dtype, dims, dims_count, out)
@@ -628,8 +629,8 @@ end
 
 """
 Adds an f32 parameter. A parameter with a dimension of 0 is empty; no operation accepts it.
-- `init`: \"zeros\", \"ones\" or \"normal\"
-- `scale`: standard deviation of \"normal\"
+- `init`: \"zeros\", \"ones\", \"normal\" or \"uniform\"
+- `scale`: standard deviation of \"normal\", or largest magnitude of \"uniform\"
 - `out`: [out] its value
 """
 function ds_graph_param(graph, name, dims, dims_count, init, scale, out)

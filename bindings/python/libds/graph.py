@@ -78,7 +78,8 @@ class Graph(Handle):
         return Value(self, self._call(lowlevel.graph_input, name, dtype_code(dtype), dims))
 
     def param(self, name: str, shape: Sequence[int], init: str = "zeros", scale: float = 0.0) -> Value:
-        """Adds an f32 parameter; `init` is "zeros", "ones" or "normal" with standard deviation `scale`."""
+        """Adds an f32 parameter; `init` is "zeros", "ones", "normal" with standard deviation `scale`, or "uniform" between
+        -`scale` and `scale`."""
         return Value(self, self._call(lowlevel.graph_param, name, _dims("shape", shape), init, scale))
 
     def op(self, name: str, *inputs: Value, outputs: int = 1, **attributes: Any) -> Any:

@@ -688,15 +688,16 @@ extern "C" {
     /// Writes the text form of a graph.
     pub fn ds_graph_print(graph: *const ds_graph, out_text: *mut *mut c_char) -> ds_status;
     /// Adds an input. At most one dimension is -1, which means n, the rows of a micro-step. In an engine
-    /// whose compute type is bf16 or f16, inputs declared as f32 have the compute type.
+    /// whose compute type is bf16 or f16, inputs declared as f32 have the compute type, unless all operations
+    /// read them as an operand of type A (docs/reference/ops.md).
     ///
     /// - `out`: \[out\] its value
     pub fn ds_graph_input(graph: *mut ds_graph, name: *const c_char, dtype: ds_dtype, dims: *const i64, dims_count: usize, out: *mut i32) -> ds_status;
     /// Adds an f32 parameter. A parameter with a dimension of 0 is empty; no operation accepts it.
     ///
-    /// - `init`: "zeros", "ones" or "normal"
+    /// - `init`: "zeros", "ones", "normal" or "uniform"
     ///
-    /// - `scale`: standard deviation of "normal"
+    /// - `scale`: standard deviation of "normal", or largest magnitude of "uniform"
     ///
     /// - `out`: \[out\] its value
     pub fn ds_graph_param(graph: *mut ds_graph, name: *const c_char, dims: *const i64, dims_count: usize, init: *const c_char, scale: f64, out: *mut i32) -> ds_status;

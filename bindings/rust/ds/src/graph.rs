@@ -66,7 +66,8 @@ impl Graph {
         Ok(Value(out))
     }
 
-    /// Adds an f32 parameter; `init` is "zeros", "ones" or "normal" with standard deviation `scale`.
+    /// Adds an f32 parameter; `init` is "zeros", "ones", "normal" with standard deviation `scale`, or
+    /// "uniform" between -`scale` and `scale`.
     pub fn param(&mut self, param: &str, dims: &[usize], init: &str, scale: f64) -> Result<Value> {
         let (param, init) = (name(param)?, name(init)?);
         let dims = dims_of(dims);
