@@ -62,14 +62,13 @@ Json plain_number(const Json& value) {
   return whole ? Json(value.integer()) : value;
 }
 
-// Returns whether the parameter is saved with the adapter.
+}  // namespace
+
 bool is_saved(const AdapterKeys& keys, const std::string& param, bool adapted) {
   if (is_adapter_param(param) || is_saved_module(keys, module_of(param))) return true;
   if (keys.bias == "none" || !param.ends_with(kBias)) return false;
   return keys.bias == "all" || adapted;
 }
-
-}  // namespace
 
 bool is_adapter_folder(const std::string& folder) {
   return name_exists(folder + "/" + kAdapterConfig) && !has_tensors(folder);
@@ -150,6 +149,7 @@ WeightMatch match_adapter(const IdVector<ParamId, std::string>& names,
   match.folder.files.push_back({kAdapterFile, read_safetensors_header(path)});
   match.of_param.assign(names.size(), WeightMatch::kNone);
   const auto index = stored_names_of(names);
+  const AdapterKeys keys = read_adapter_config(folder);
   const std::vector<SafetensorEntry>& entries = match.folder.files[0].header.entries;
   for (size_t e = 0; e < entries.size(); ++e) {
     const auto found = index.find(entries[e].name);
@@ -158,6 +158,12 @@ WeightMatch match_adapter(const IdVector<ParamId, std::string>& names,
             "{}: tensor '{}' belongs to no parameter of the model: the adapter has another base or "
             "other targets",
             KeyName(path), TensorName(entries[e].name));
+    const std::string& param = names[found->second];
+    if (!is_saved(keys, param, entries[e].name == stored_adapter_name(param, true)))
+      raise(DS_ERROR_CONFIG,
+            "{}: tensor '{}' is a parameter of the base, but neither modules_to_save nor bias of "
+            "{} names it",
+            KeyName(path), TensorName(entries[e].name), kAdapterConfig);
     check_stored(entries[e], path, shapes[found->second]);
     match.of_param[found->second] = match.sources.size();
     match.sources.push_back({0, e, found->second});
@@ -169,6 +175,19 @@ WeightMatch match_adapter(const IdVector<ParamId, std::string>& names,
           KeyName(path), TensorName(stored_adapter_name(names[p], false)));
   }
   return match;
+}
+
+void check_factors(const std::string& folder, const AdapterKeys& keys,
+                   const IdVector<ParamId, std::string>& names) {
+  const AdapterKeys theirs = read_adapter_config(folder);
+  for (const std::string& name : names) {
+    const std::string module = adapted_module(name);
+    if (module.empty() || scale_of(theirs, module) == scale_of(keys, module)) continue;
+    raise(DS_ERROR_CONFIG,
+          "{}/{}: the adapter of layer '{}' has the factor {} there, but {} in this engine: "
+          "lora_alpha, r or use_rslora differs",
+          folder, kAdapterConfig, module, scale_of(theirs, module), scale_of(keys, module));
+  }
 }
 
 void save_adapter(StateAccess& state, const AdapterKeys& keys, const std::string& folder,

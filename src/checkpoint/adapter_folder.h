@@ -37,12 +37,21 @@ void take_adapter_folder(Config& config);
 // an adapter, which PEFT calls its base_layer.
 std::string stored_adapter_name(const std::string& param, bool adapted);
 
+// Returns whether a parameter is saved with the adapter. `adapted` is as in stored_adapter_name().
+bool is_saved(const AdapterKeys& keys, const std::string& param, bool adapted);
+
 // Assigns the tensors of an adapter's file to the parameters of a model, as match_weights() does
 // for a model. Throws DS_ERROR_CONFIG if a parameter of the adapter is missing, if the model
-// lacks the parameter of a tensor, or if a shape or type differs.
+// lacks the parameter of a tensor, if a shape or type differs, or if a tensor is a parameter of the
+// base that adapter_config.json does not name.
 WeightMatch match_adapter(const IdVector<ParamId, std::string>& names,
                           const IdVector<ParamId, std::vector<int64_t>>& shapes,
                           const std::string& folder);
+
+// Throws DS_ERROR_CONFIG if the products of the folder's adapters have other factors than the keys
+// give them.
+void check_factors(const std::string& folder, const AdapterKeys& keys,
+                   const IdVector<ParamId, std::string>& names);
 
 // Saves the adapter's parameters, and what modules_to_save and bias name, as PEFT does. `base` is
 // the folder of the base, or "". Collective, as save_weights().

@@ -167,11 +167,12 @@ void check_request(const std::string& from, const std::string& form, const Conve
 // Writes the folder of a GGUF file's model. config.json comes last, so that only a complete
 // folder is a model folder.
 void write_model(GgufSource& source, const std::string& folder, const ConvertRequest& request) {
+  std::filesystem::create_directories(folder);
+  export_tokenizer(source.vocabulary, folder);
   ConvertedState state(source);
   WeightExtras extras = extras_of(source, request.file_bytes);
   extras.dtype = request.type.empty() ? source.dtype : parse_dtype(request.type);
   save_weights(state, folder, "", extras);
-  export_tokenizer(source.vocabulary, folder);
   Json config = source.config;
   config.set("torch_dtype", extras.dtype == DS_DTYPE_F32   ? "float32"
                             : extras.dtype == DS_DTYPE_F16 ? "float16"
@@ -258,6 +259,9 @@ std::unique_ptr<StateSource> write_merged(const std::string& from, const std::st
   if (!is_adapter_folder(from))
     raise(DS_ERROR_NOT_FOUND, "'{}' is not the folder of an adapter: it has no {}", from,
           kAdapterConfig);
+  if (request.form == "unmerged" && request.like.empty())
+    raise(DS_ERROR_INVALID_ARGUMENT,
+          "like: the merged model, which '{}' is to be taken out of, is needed, got none", from);
   const std::string base = request.like.empty() ? adapter_base(from) : request.like;
   if (base.empty() || !exists(base + "/config.json"))
     raise(DS_ERROR_NOT_FOUND,
@@ -299,6 +303,11 @@ Json convert_checkpoint(const std::string& from, const std::string& to,
     source = write_merged(from, to, request);
   } else {
     source = open_converted(from, form);
+    if (form != "libds" && !source->info.base.is_null())
+      raise(DS_ERROR_UNSUPPORTED,
+            "'{}' holds an adapter and only names its base '{}': merge the folder of the adapter, "
+            "which a run leaves as model/, by `libds merge`",
+            from, source->info.base.at("folder").string());
     require_like(request.like);
     path = write_form(*source, to, form, request);
   }

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "cli/commands.h"
 
@@ -33,9 +34,15 @@ void add(CLI::App& app, int& code, const char* name, const char* form, const cha
       ->required();
   command->add_option("TO", args->target, "folder to write, which must be empty or not exist")
       ->required();
-  command->add_option("--base", args->base,
-                      "model folder (default: the base that adapter_config.json names)");
-  command->footer(fmt::format("Example: libds {} tuned/model {}", name, form));
+  if (form == std::string_view("merged")) {
+    command->add_option("--base", args->base,
+                        "model folder (default: the base that adapter_config.json names)");
+    command->footer("Example: libds merge tuned/model merged");
+  } else {
+    command->add_option("--base", args->base, "model folder that the adapter was merged into")
+        ->required();
+    command->footer("Example: libds unmerge tuned/model unmerged --base merged");
+  }
   command->callback([args, form, &code] { code = merge(*args, form); });
 }
 

@@ -26,6 +26,7 @@
 #include "checkpoint/weights_load.h"
 #include "checkpoint/weights_save.h"
 #include "checkpoint/writer.h"
+#include "core/base/contains.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
@@ -173,9 +174,13 @@ void Checkpoints::load_weights(const std::string& folder) {
   store_.owner().begin_change("ds_checkpoint_load_model");
   wait();
   std::string hash;
-  if (has_adapter())
-    hash = on_root(runtime_.comm(), "hash of the base",
-                   [&] { return is_adapter_folder(folder) ? std::string() : base_hash(folder); });
+  if (has_adapter()) {
+    hash = on_root(runtime_.comm(), "hash of the base", [&] {
+      if (!is_adapter_folder(folder)) return base_hash(folder);
+      check_factors(folder, runtime_.config().get<AdapterKeys>(), store_.param_names());
+      return std::string();
+    });
+  }
   overwrite([&] { ds::load_weights(store_, folder); });
   if (hash.empty()) return;
   base_ = Json::Object{{"folder", std::filesystem::absolute(folder).lexically_normal().string()},
@@ -190,8 +195,25 @@ void Checkpoints::save_weights(const std::string& folder, const std::string& lik
   // a folder must not poison the engine.
   runtime_.guarded([] {});
   if (!has_adapter()) return ds::save_weights(store_, folder, like);
+  if (!base_.is_null() && !base_unchanged())
+    raise(DS_ERROR_STATE,
+          "the base '{}' has changed since it was loaded, and the folder of an adapter has no room "
+          "for that: name its modules in adapter.modules_to_save, or save a checkpoint",
+          base_.at("folder").string());
+  const AdapterKeys& keys = runtime_.config().get<AdapterKeys>();
+  const IdVector<ParamId, std::string>& names = store_.param_names();
+  for (ParamId p : names.ids()) {
+    const std::string a = adapter_param(module_of(names[p]), AdapterPart::a);
+    if (store_.zero().trained.begun[p] == 0 || is_saved(keys, names[p], contains(names, a)))
+      continue;
+    raise(
+        DS_ERROR_STATE,
+        "parameter '{}' of the base was trained, and the folder of an adapter has no room for it: "
+        "name its module in adapter.modules_to_save, or save a checkpoint",
+        TensorName(names[p]));
+  }
   const std::string base = base_.is_null() ? like : base_.at("folder").string();
-  save_adapter(store_, runtime_.config().get<AdapterKeys>(), folder, base);
+  save_adapter(store_, keys, folder, base);
 }
 
 // Loads the base of a checkpoint that leaves it out, unless it is loaded already. Throws if the

@@ -17,14 +17,33 @@ namespace {
 
 const std::string kSection = "adapter.";
 
+// Limits of an expression, because std::regex parses groups by recursion.
+constexpr size_t kMostExpression = 1000;
+constexpr int kMostDepth = 20;
+
 // Throws unless the text is a regular expression. std::regex has ECMAScript's syntax. It lacks
 // Python's named groups and a few assertions.
 void check_expression(const std::string& path, const std::string& text) {
+  if (text.size() > kMostExpression)
+    refuse(path, "an expression must have at most {} bytes, got {}", kMostExpression, text.size());
+  int depth = 0;
+  for (char c : text) {
+    depth += c == '(' ? 1 : c == ')' ? -1 : 0;
+    if (depth > kMostDepth)
+      refuse(path, "'{}' has groups inside each other, more than {} deep", text, kMostDepth);
+  }
   try {
-    std::regex parsed(text);
+    const std::regex parsed = module_expression(text);
   } catch (const std::regex_error& error) {
     refuse(path, "'{}' is not a regular expression of ECMAScript: {}", text, error.what());
   }
+}
+
+std::vector<std::string> read_names(const std::string& path, const Json& given) {
+  auto out = read_value<std::vector<std::string>>(path, given);
+  for (const std::string& name : out)
+    if (name.empty()) refuse(path, "a name must not be empty, got \"\"");
+  return out;
 }
 
 ModuleNames read_modules(const std::string& path, const Json& given) {
@@ -35,9 +54,7 @@ ModuleNames read_modules(const std::string& path, const Json& given) {
     if (out.expression != kAllLinear) check_expression(path, out.expression);
     return out;
   }
-  out.names = read_value<std::vector<std::string>>(path, given);
-  for (const std::string& name : out.names)
-    if (name.empty()) refuse(path, "a name must not be empty, got \"\"");
+  out.names = read_names(path, given);
   return out;
 }
 
@@ -106,8 +123,11 @@ Json write_init(const std::string& init) {
   return init == "gaussian" ? Json(init) : Json(init == "true");
 }
 
-std::vector<std::string> read_names(const std::string& path, const Json& given) {
-  return read_value<std::vector<std::string>>(path, given);
+// Reads the parts of names that come before the index of a layer.
+std::vector<std::string> read_lists(const std::string& path, const Json& given) {
+  auto out = read_value<std::vector<std::string>>(path, given);
+  for (const std::string& pattern : out) check_expression(path, pattern);
+  return out;
 }
 
 template <typename Rows>
@@ -123,7 +143,7 @@ void choice_keys(Rows& rows) {
   rows.row("layers_to_transform", &A::layers_to_transform, read_layers_given, write_layers,
            KeyKind::numbers,
            "indices of the layers that get adapters; only with a list of `target_modules`");
-  rows.row("layers_pattern", &A::layers_pattern, read_names, write_names, KeyKind::texts,
+  rows.row("layers_pattern", &A::layers_pattern, read_lists, write_names, KeyKind::texts,
            "the name of the list of layers before the index, such as `h`; by default the first "
            "number in a layer's name counts that has two parts before it");
   rows.row("rank_pattern", &A::rank_pattern, read_ranks, write_numbers, KeyKind::named_numbers,
@@ -137,6 +157,10 @@ void choice_keys(Rows& rows) {
 }
 
 }  // namespace
+
+std::regex module_expression(const std::string& text) {
+  return std::regex(text, std::regex::ECMAScript | std::regex_constants::__polynomial);
+}
 
 void adapter_keys(KeyList& keys) {
   using A = AdapterKeys;

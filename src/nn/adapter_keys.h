@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <regex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,6 +47,10 @@ struct AdapterKeys {
 
   bool on() const { return !type.empty(); }
 };
+
+// Returns an expression of these keys, whose matches take polynomial time. Throws
+// std::regex_error.
+std::regex module_expression(const std::string& text);
 
 // Appends the keys of `adapter`.
 void adapter_keys(KeyList& keys);

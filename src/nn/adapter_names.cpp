@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <regex>
 
@@ -16,7 +17,8 @@ namespace {
 constexpr std::array<std::string_view, 2> kEnds{".lora_A.default.weight", ".lora_B.default.weight"};
 
 bool matches(const ModuleNames& modules, const std::string& module) {
-  if (!modules.expression.empty()) return std::regex_match(module, std::regex(modules.expression));
+  if (!modules.expression.empty())
+    return std::regex_match(module, module_expression(modules.expression));
   return std::ranges::any_of(modules.names,
                              [&](const std::string& name) { return is_named(name, module); });
 }
@@ -27,19 +29,22 @@ bool matches(const ModuleNames& modules, const std::string& module) {
 int64_t layer_of(const AdapterKeys& keys, const std::string& module) {
   std::smatch found;
   auto begins = [&](const std::string& pattern) {
-    return std::regex_search(module, found, std::regex(pattern),
+    return std::regex_search(module, found, module_expression(pattern),
                              std::regex_constants::match_continuous);
   };
   bool any = keys.layers_pattern.empty() && begins(R"(.*?\.[^.]*\.(\d+)\.)");
   for (const std::string& pattern : keys.layers_pattern)
     any = any || begins("(?:|.*?\\.)(?:" + pattern + ")\\.(\\d+)\\.");
-  return any ? std::stoll(found[found.size() - 1]) : -1;
+  int64_t index = -1;
+  const std::string digits = any ? found[found.size() - 1].str() : "";
+  std::from_chars(digits.data(), digits.data() + digits.size(), index);
+  return index;
 }
 
 // Returns the number of the first pattern that matches the module, or `otherwise`.
 double number_of(const ModuleNumbers& numbers, const std::string& module, double otherwise) {
   for (const auto& [pattern, number] : numbers) {
-    if (std::regex_match(module, std::regex("(?:.*\\.)?(?:" + pattern + ")"))) return number;
+    if (std::regex_match(module, module_expression("(?:.*\\.)?(?:" + pattern + ")"))) return number;
   }
   return otherwise;
 }

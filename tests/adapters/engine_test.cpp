@@ -338,11 +338,65 @@ TEST_F(AdapterEngine, BadTargetsAreRefusedByName) {
 }
 
 TEST_F(AdapterEngine, AnotherBasesAdapterIsRefusedByName) {
-  run(case_.config(0, 1), 1, [&](Engine& engine) {
+  Config config = case_.config(0, 1);
+  config.get<AdapterKeys>() = read_adapter_config(data_path("adapters/qwen3"));
+  run(config, 1, [&](Engine& engine) {
     expect_names(message_of([&] { engine.checkpoints().load_weights(data_path("adapters/qwen3")); },
                             DS_ERROR_CONFIG),
                  {"adapter_model.safetensors", "tensor"});
   });
+}
+
+TEST_F(AdapterEngine, AnAdapterWithAnotherFactorIsRefused) {
+  Config config = case_.config(0, 1);
+  config.get<AdapterKeys>().alpha *= 2;
+  run(config, 1, [&](Engine& engine) {
+    expect_names(
+        message_of([&] { engine.checkpoints().load_weights(case_.folder); }, DS_ERROR_CONFIG),
+        {"adapter_config.json", "factor", "in this engine"});
+  });
+}
+
+TEST_F(AdapterEngine, ATrainedBaseHasNoRoomInTheFolderOfAnAdapter) {
+  run(case_.config(0, 1), 1, [&](Engine& engine) {
+    load(engine);
+    const auto& names = engine.store().param_names();
+    for (ParamId p : names.ids()) {
+      if (names[p] != "model.layers.0.self_attn.q_proj.weight") continue;
+      const int32_t number = p.number();
+      engine.trained().freeze(std::span(&number, 1), 0);
+    }
+    train(engine, 1);
+    expect_names(
+        message_of([&] { engine.checkpoints().save_weights(folder_ / "a", ""); }, DS_ERROR_STATE),
+        {"q_proj.weight", "was trained", "modules_to_save"});
+  });
+}
+
+TEST_F(AdapterEngine, ConversionsDoNotDropAnAdapter) {
+  run(case_.config(0, 1), 1, [&](Engine& engine) {
+    load(engine);
+    engine.checkpoints().save(folder_ / "saved");
+  });
+  ConvertRequest request;
+  request.form = "fp32";
+  request.like = case_.base;
+  expect_names(message_of([&] { convert_checkpoint(folder_ / "saved", folder_ / "x", request); },
+                          DS_ERROR_UNSUPPORTED),
+               {"holds an adapter", case_.base, "libds merge"});
+  request = {};
+  request.form = "unmerged";
+  expect_names(message_of([&] { convert_checkpoint(case_.folder, folder_ / "y", request); },
+                          DS_ERROR_INVALID_ARGUMENT),
+               {"like", "got none"});
+}
+
+// Such an expression takes exponential time in a matcher that goes back.
+TEST(AdapterNames, ExpressionsTakePolynomialTime) {
+  const AdapterKeys keys =
+      keys_of(R"({"target_modules": "(.*)*(.*)*(.*)*x", "rank_pattern": {"((.*)*)*y": 2}})");
+  EXPECT_FALSE(is_target(keys, "model.layers.10.self_attn.q_proj.and.a.long.name.of.a.module"));
+  EXPECT_EQ(rank_of(keys, "model.layers.10.self_attn.q_proj.and.a.long.name.of.a.module"), 8);
 }
 
 TEST(AdapterKeys, BadKeysAreRefusedByName) {
@@ -354,6 +408,14 @@ TEST(AdapterKeys, BadKeysAreRefusedByName) {
   expect_names(refused(R"({"target_modules": "(", "r": 4})"),
                {"adapter.target_modules", "regular expression"});
   expect_names(refused(R"({"target_modules": ["a"], "use_dora": true})"), {"adapter.use_dora"});
+  expect_names(refused(R"({"target_modules": ["a"], "modules_to_save": [""]})"),
+               {"adapter.modules_to_save", "empty"});
+  expect_names(refused(R"({"target_modules": ["a"], "layers_pattern": ["("]})"),
+               {"adapter.layers_pattern", "regular expression"});
+  const std::string deep = std::string(400, '(') + "a" + std::string(400, ')');
+  expect_names(refused(R"({"target_modules": ")" + deep + "\"}"), {"more than 20 deep"});
+  expect_names(refused(R"({"target_modules": ")" + std::string(2000, 'a') + "\"}"),
+               {"at most 1000 bytes, got 2000"});
   expect_names(refused(R"({"target_modules": ["a"], "rnak": 2})"), {"adapter.rnak", "unknown key"});
   expect_names(refused(R"({"type": "ia3", "target_modules": ["a"]})"), {"adapter.type"});
   expect_names(message_of([&] { keys_of(R"({"folder": "/nowhere"})"); }, DS_ERROR_NOT_FOUND),
