@@ -14,6 +14,7 @@
 #include <iterator>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "checkpoint/agree.h"
@@ -62,12 +63,31 @@ Json plain_number(const Json& value) {
   return whole ? Json(value.integer()) : value;
 }
 
-}  // namespace
-
+// Returns whether the parameter is saved with the adapter.
 bool is_saved(const AdapterKeys& keys, const std::string& param, bool adapted) {
   if (is_adapter_param(param) || is_saved_module(keys, module_of(param))) return true;
   if (keys.bias == "none" || !param.ends_with(kBias)) return false;
   return keys.bias == "all" || adapted;
+}
+
+// Returns the names of the layers that have an adapter.
+std::unordered_set<std::string> adapted_modules(const IdVector<ParamId, std::string>& names) {
+  std::unordered_set<std::string> out;
+  for (const std::string& name : names) {
+    if (is_adapter_param(name)) out.insert(adapted_module(name));
+  }
+  return out;
+}
+
+}  // namespace
+
+IdVector<ParamId, char> saved_with_adapter(const AdapterKeys& keys,
+                                           const IdVector<ParamId, std::string>& names) {
+  const std::unordered_set<std::string> adapted = adapted_modules(names);
+  IdVector<ParamId, char> out;
+  for (const std::string& name : names)
+    out.push_back(is_saved(keys, name, adapted.contains(std::string(module_of(name)))));
+  return out;
 }
 
 bool is_adapter_folder(const std::string& folder) {
@@ -192,21 +212,15 @@ void check_factors(const std::string& folder, const AdapterKeys& keys,
 
 void save_adapter(StateAccess& state, const AdapterKeys& keys, const std::string& folder,
                   const std::string& base) {
-  std::unordered_map<std::string, char> adapted;
-  for (const std::string& name : state.param_names()) {
-    if (is_adapter_param(name)) adapted[adapted_module(name)] = 1;
-  }
-  auto is_adapted = [&](const std::string& param) {
-    return adapted.contains(std::string(module_of(param)));
-  };
+  const std::unordered_set<std::string> adapted = adapted_modules(state.param_names());
   WeightExtras extras;
   extras.file = kAdapterFile;
   extras.stored_name = [&](const std::string& param) {
-    return stored_adapter_name(param, is_adapted(param));
+    return stored_adapter_name(param, adapted.contains(std::string(module_of(param))));
   };
-  for (ParamId p : state.param_names().ids()) {
-    const std::string& name = state.param_names()[p];
-    if (is_saved(keys, name, is_adapted(name))) extras.order.push_back(p);
+  const IdVector<ParamId, char> saved = saved_with_adapter(keys, state.param_names());
+  for (ParamId p : saved.ids()) {
+    if (saved[p]) extras.order.push_back(p);
   }
   save_weights(state, folder, "", extras);
   agree(state.comm(), "adapter config", [&] {

@@ -37,8 +37,9 @@ void take_adapter_folder(Config& config);
 // an adapter, which PEFT calls its base_layer.
 std::string stored_adapter_name(const std::string& param, bool adapted);
 
-// Returns whether a parameter is saved with the adapter. `adapted` is as in stored_adapter_name().
-bool is_saved(const AdapterKeys& keys, const std::string& param, bool adapted);
+// Returns, for each parameter, whether it is saved with the adapter.
+IdVector<ParamId, char> saved_with_adapter(const AdapterKeys& keys,
+                                           const IdVector<ParamId, std::string>& names);
 
 // Assigns the tensors of an adapter's file to the parameters of a model, as match_weights() does
 // for a model. Throws DS_ERROR_CONFIG if a parameter of the adapter is missing, if the model

@@ -202,10 +202,9 @@ void Checkpoints::save_weights(const std::string& folder, const std::string& lik
           base_.at("folder").string());
   const AdapterKeys& keys = runtime_.config().get<AdapterKeys>();
   const IdVector<ParamId, std::string>& names = store_.param_names();
+  const IdVector<ParamId, char> saved = saved_with_adapter(keys, names);
   for (ParamId p : names.ids()) {
-    const std::string a = adapter_param(module_of(names[p]), AdapterPart::a);
-    if (store_.zero().trained.begun[p] == 0 || is_saved(keys, names[p], contains(names, a)))
-      continue;
+    if (saved[p] || store_.zero().trained.begun[p] == 0) continue;
     raise(
         DS_ERROR_STATE,
         "parameter '{}' of the base was trained, and the folder of an adapter has no room for it: "
