@@ -64,7 +64,7 @@ struct Wrapper {
   std::string_view prefix;
   const char *of, *advice;
 };
-constexpr std::array<Wrapper, 5> wrappers{
+constexpr std::array<Wrapper, 6> wrappers{
     {{"base_model.model.", "PEFT names a model with an adapter",
       "save the merged model (merge_and_unload(), save_pretrained())"},
      {"module.", "DistributedDataParallel and DeepSpeed name a wrapped model",
@@ -72,6 +72,8 @@ constexpr std::array<Wrapper, 5> wrappers{
      {"_orig_mod.", "torch.compile names a compiled model",
       "save the model inside (model._orig_mod.save_pretrained())"},
      {"_fsdp_wrapped_module.", "FSDP names a wrapped model",
+      "save by Accelerate (accelerator.get_state_dict(), unwrap_model(), save_pretrained())"},
+     {"_checkpoint_wrapped_module.", "torch's checkpoint_wrapper names a module that it wraps",
       "save by Accelerate (accelerator.get_state_dict(), unwrap_model(), save_pretrained())"},
      {"language_model.", "a model of texts and images names its text model",
       "save that text model alone"}}};
@@ -130,9 +132,14 @@ class Matcher {
             "save_pretrained())",
             name);
       for (const Wrapper& wrapper : wrappers) {
-        if (!name.starts_with(wrapper.prefix)) continue;
-        return fmt::format("; its names begin with '{}', as {}: {}", wrapper.prefix, wrapper.of,
-                           wrapper.advice);
+        if (name.starts_with(wrapper.prefix)) {
+          return fmt::format("; its names begin with '{}', as {}: {}", wrapper.prefix, wrapper.of,
+                             wrapper.advice);
+        }
+        // Wrappers of single modules begin with "_" and also stand within a name.
+        if (!wrapper.prefix.starts_with('_') || name.find(wrapper.prefix) == name.npos) continue;
+        return fmt::format("; its name '{}' contains '{}', as {}: {}", name, wrapper.prefix,
+                           wrapper.of, wrapper.advice);
       }
     }
     return "";

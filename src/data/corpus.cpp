@@ -13,6 +13,7 @@
 #include "core/base/hash.h"
 #include "core/base/path_kind.h"
 #include "core/base/utf8.h"
+#include "core/config/refuse.h"
 #include "data/data_files.h"
 #include "data/licence.h"
 #include "io/file.h"
@@ -83,7 +84,17 @@ void hold_out_tail(Corpus& corpus, double share) {
 void for_each_text(const CorpusOptions& options, int64_t limit, Corpus& corpus,
                    const std::function<bool(std::string& text)>& on_text) {
   std::unordered_set<std::string> seen;
-  std::string text;
+  std::string text = options.text;
+  if (!text.empty()) {
+    cut_text(text, static_cast<size_t>(limit));
+    if (!is_text(text)) {
+      refuse("data.text",
+             "must be UTF-8 without NUL and with more than white space, got {} bytes that are not",
+             options.text.size());
+    }
+    on_text(text);
+    return;
+  }
   for (const DataFile& file : find_data_files(options.paths, options.stop).files) {
     check_text_stop(options.stop);
     // Reads 4 bytes more than needed: enough to see whether the text fits, and to find the end of
@@ -115,7 +126,8 @@ void for_each_text(const CorpusOptions& options, int64_t limit, Corpus& corpus,
 }
 
 Corpus read_corpus(const CorpusOptions& options) {
-  require(!options.paths.empty(), "data paths must name a file or folder, got none");
+  require(!options.paths.empty() || !options.text.empty(),
+          "data paths must name a file or folder, got none");
   require(options.heldout >= 0 && options.heldout < 1, "heldout must be in [0, 1), got {}",
           options.heldout);
   require(options.max_bytes > 0, "max_bytes must be positive, got {}", options.max_bytes);

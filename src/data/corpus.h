@@ -17,10 +17,12 @@ struct CorpusOptions {
   bool strip_licences = true;
   // If *stop becomes non-zero, reading ends with DS_ERROR_USER before the next file.
   const volatile int32_t* stop = nullptr;
+  // The only document, in place of files, unless it is "".
+  std::string text;
 };
 
-// Text for training and evaluation, gathered from files. It is a pure function of the options and
-// of the contents and names of the files.
+// Text for training and evaluation, gathered from files or given. It is a pure function of the
+// options and of the contents and names of the files.
 struct Corpus {
   // Each file is followed by one NUL byte, which no text contains.
   std::string train, heldout;
@@ -41,13 +43,15 @@ struct Corpus {
 // followed to a file but not to a folder. Whether a file is held out depends on the hash of its
 // content alone, so a text never moves between training and held-out text when other files come or
 // go. If this holds out nothing or everything, the last share of the text is held out instead.
-// Throws like find_data_files; also DS_ERROR_CONFIG if the files hold no text, DS_ERROR_IO if a
-// file that `paths` names cannot be read, and DS_ERROR_CORRUPT for a Git LFS pointer.
+// Throws like find_data_files; also DS_ERROR_CONFIG if the files hold no text or the given text is
+// unusable, DS_ERROR_IO if a file that `paths` names cannot be read, and DS_ERROR_CORRUPT for a Git
+// LFS pointer.
 Corpus read_corpus(const CorpusOptions& options);
 
-// Calls `on_text` with each text of the files, in the order of their paths and cut to at most
-// `limit` bytes, until it returns false. Duplicates, files that are not text and unreadable files
-// of folders are only counted in `corpus`. Needs memory for one text and a hash of each.
+// Calls `on_text` with the given text or with each text of the files, in the order of their paths
+// and cut to at most `limit` bytes, until it returns false. Duplicates, files that are not text and
+// unreadable files of folders are only counted in `corpus`. Needs memory for one text and a hash of
+// each.
 void for_each_text(const CorpusOptions& options, int64_t limit, Corpus& corpus,
                    const std::function<bool(std::string& text)>& on_text);
 

@@ -20,6 +20,7 @@
 #include "core/base/hash.h"
 #include "core/base/json.h"
 #include "core/base/json_data.h"
+#include "core/config/refuse.h"
 #include "data/data_files.h"
 #include "data/line_file.h"
 #include "io/file.h"
@@ -50,13 +51,24 @@ bool is_list(std::string_view head) {
   return first != head.npos && head[first] == '[';
 }
 
-// Returns the elements of a file that is one JSON list, each as a line.
-std::vector<std::string> read_list(const std::string& path, const volatile int32_t* stop) {
+// A text of lines, in a file or given.
+struct Lines {
+  // The path of the file, or "data.text".
+  std::string path;
+  // The given text, or null for a file.
+  const std::string* text = nullptr;
+
+  LineFile open() const { return text ? LineFile(path, *text) : LineFile(path); }
+};
+
+// Returns the elements of a text that is one JSON list, each as a line.
+std::vector<std::string> read_list(const Lines& lines, const volatile int32_t* stop) {
   Json list;
   try {
-    list = parse_json_data(read_file(path, kMostList), path);
+    list = parse_json_data(lines.text ? *lines.text : read_file(lines.path, kMostList), lines.path);
   } catch (const Error& fault) {
-    raise_fault(path, fault, Wanted::json);
+    if (lines.text) throw;
+    raise_fault(lines.path, fault, Wanted::json);
   }
   std::vector<std::string> out;
   out.reserve(list.array().size());
@@ -71,9 +83,13 @@ std::vector<std::string> read_list(const std::string& path, const volatile int32
 // tokens.
 class JsonlFiles {
  public:
-  JsonlFiles(const std::vector<std::string>& paths, const volatile int32_t* stop) : stop_(stop) {
-    FoundFiles found = find_data_files(paths, stop, kOfFolders);
-    for (const DataFile& file : found.files) files_.push_back({file.path});
+  explicit JsonlFiles(const JsonlOptions& options) : stop_(options.stop) {
+    if (!options.text.empty()) {
+      files_.push_back({{"data.text", &options.text}});
+      return;
+    }
+    FoundFiles found = find_data_files(options.paths, stop_, kOfFolders);
+    for (const DataFile& file : found.files) files_.push_back({{file.path}});
     left_out_ = left_out_text(found.left_out);
   }
 
@@ -85,9 +101,9 @@ class JsonlFiles {
       if (!one.list) {
         lines_of(one, on_line);
       } else if (one.kept) {
-        elements_of(one.path, *one.kept, on_line);
+        elements_of(one.lines.path, *one.kept, on_line);
       } else {
-        elements_of(one.path, read_list(one.path, stop_), on_line);
+        elements_of(one.lines.path, read_list(one.lines, stop_), on_line);
       }
       one.known = true;
     }
@@ -95,7 +111,7 @@ class JsonlFiles {
 
  private:
   struct One {
-    std::string path;
+    Lines lines;
     // `known` is true once the file has been read, and `list` if it is one JSON list.
     bool known = false, list = false;
     // The elements of a list, if they are kept for the second reading.
@@ -103,12 +119,12 @@ class JsonlFiles {
   };
 
   void lines_of(One& one, const OnLine& on_line) {
-    LineFile file(one.path);
+    LineFile file = one.lines.open();
     if (!one.known) {
       const std::string_view head = file.head(kContentHead);
       if (is_list(head)) return list_of(one, on_line);
       if (const std::string kind = content_kind(head, Wanted::text); !kind.empty() && !head.empty())
-        raise(DS_ERROR_CORRUPT, "'{}' is {}", one.path, kind);
+        raise(DS_ERROR_CORRUPT, "'{}' is {}", file.path(), kind);
     }
     // An object that spans several lines fails in its first line. The message of the JSON parser
     // would not say what to do, so this case is checked first.
@@ -118,9 +134,9 @@ class JsonlFiles {
       const size_t last = line.find_last_not_of(" \t\r");
       if (last == line.npos) continue;
       if (first && std::string_view("{[,").find(line[last]) != std::string_view::npos)
-        refuse_first(line.substr(0, last), fmt::format("'{}' line {}", one.path, file.number()));
+        refuse_first(line.substr(0, last), fmt::format("'{}' line {}", file.path(), file.number()));
       first = false;
-      on_line(line, fmt::format("'{}' line {}", one.path, file.number()));
+      on_line(line, fmt::format("'{}' line {}", file.path(), file.number()));
     }
   }
 
@@ -145,8 +161,8 @@ class JsonlFiles {
   // elements are kept for the second reading if they are small enough.
   void list_of(One& one, const OnLine& on_line) {
     one.list = true;
-    std::vector<std::string> elements = read_list(one.path, stop_);
-    elements_of(one.path, elements, on_line);
+    std::vector<std::string> elements = read_list(one.lines, stop_);
+    elements_of(one.lines.path, elements, on_line);
     int64_t bytes = kept_;
     for (const std::string& element : elements) bytes += static_cast<int64_t>(element.size());
     if (bytes > kMostList) return;
@@ -183,7 +199,7 @@ JsonlFacts write_jsonl_documents(const JsonlOptions& options, const ChatEncoder&
   JsonlFacts facts;
   Hash128 hash;
   int64_t lines = 0, held = 0;
-  JsonlFiles files(options.paths, options.stop);
+  JsonlFiles files(options);
   files.for_each_line([&](const std::string& line, const std::string&) {
     hash.update(line);
     hash.update("\n");
@@ -191,6 +207,8 @@ JsonlFacts write_jsonl_documents(const JsonlOptions& options, const ChatEncoder&
     held += by_hash(line, options.heldout) ? 1 : 0;
   });
   if (lines == 0) {
+    if (!options.text.empty())
+      refuse("data.text", "holds no line of jsonl in its {} bytes", options.text.size());
     raise(DS_ERROR_CONFIG, "data.paths hold no line of jsonl; the first path is '{}'{}",
           options.paths.at(0), files.left_out());
   }

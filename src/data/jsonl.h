@@ -17,6 +17,8 @@ struct JsonlOptions {
   double heldout = 0;
   // If *stop becomes non-zero, reading ends with DS_ERROR_USER.
   const volatile int32_t* stop = nullptr;
+  // The lines, in place of files, unless it is "".
+  std::string text;
 };
 struct JsonlFacts {
   // Numbers of lines.

@@ -60,6 +60,9 @@ void data_keys(KeyList& keys) {
   rows.add("paths", &D::paths,
            "files or folders of `data.format`, the same on all ranks; a single text counts as a "
            "list of one. Rank 0 reads text and jsonl; every rank reads token files");
+  rows.nonempty("text", &D::text,
+                "for `text` and `jsonl`: the text itself, in place of `data.paths`: one document, "
+                "or lines of jsonl. The configuration in the run folder holds it, too");
   rows.words("format", &D::format, {"text", "jsonl", "tokens"},
              "`text`: each file is a text. `jsonl`: each line of the files, and of `.jsonl` and "
              "`.ndjson` in the folders (of `.json`, where there is neither), is a conversation or "
@@ -128,6 +131,11 @@ void check_masking(const Config& c) {
   }
 }
 
+void check_data_given(const DataKeys& data) {
+  if (data.given()) return;
+  refuse("data.paths", "must name files or folders of text, or data.text must be a text, got none");
+}
+
 void check_data(const Config& c) {
   using enum ConfigNeed::Kind;
   constexpr const char* kFormat = "data.format";
@@ -136,10 +144,16 @@ void check_data(const Config& c) {
       // "isolated" has no such rule, because files of every format hold documents.
       {"data.packing", {"true"}, needs, kFormat, {"jsonl"}},
       {"data.chat_template", {}, needs, kFormat, {"jsonl"}},
+      {"data.text", {}, needs, kFormat, {"text", "jsonl"}},
       {"data.max_bytes", {}, needs, kFormat, {"text"}},
       {"data.strip_licences", {}, needs, kFormat, {"text"}},
       {"data.tokenizer", {kLearnTokenizer}, needs, kFormat, {"text"}}};
   check_needs(c, rows);
+  const DataKeys& data = c.get<DataKeys>();
+  if (!data.text.empty() && !data.paths.empty()) {
+    refuse("data.text", "is a text in place of files, so data.paths must be empty, got '{}'",
+           data.paths[0]);
+  }
 }
 
 }  // namespace ds

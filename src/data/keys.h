@@ -15,6 +15,8 @@ inline constexpr const char* kLearnTokenizer = "learn";
 struct DataKeys {
   // Files or folders of `format`.
   std::vector<std::string> paths;
+  // The text itself, in place of files; "" if there are paths.
+  std::string text;
   // "text"; "jsonl", lines of conversations or texts; or "tokens", files of `libds tokenize`.
   std::string format = "text";
   // "bytes", kLearnTokenizer, or a tokenizer's file or folder.
@@ -46,6 +48,9 @@ struct DataKeys {
   double random_replace_prob = 0.1;
   // The id of the mask token; -1 means the mask token of the tokenizer.
   int64_t mask_token = -1;
+
+  // Whether files or a text are given.
+  bool given() const { return !paths.empty() || !text.empty(); }
 };
 
 // The paths of the keys of masked language models.
@@ -60,5 +65,7 @@ void take_folder_tokenizer(Config& config);
 // These functions throw DS_ERROR_CONFIG for keys of data that contradict each other or the model.
 void check_masking(const Config& config);
 void check_data(const Config& config);
+// Throws DS_ERROR_CONFIG if neither files nor a text are given.
+void check_data_given(const DataKeys& data);
 
 }  // namespace ds

@@ -2,12 +2,17 @@
 #include "data/line_file.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/error.h"
 
 namespace ds {
 
-LineFile::LineFile(const std::string& path) : file_(path, File::Mode::read), size_(file_.size()) {}
+LineFile::LineFile(const std::string& path)
+    : path_(path), file_(std::in_place, path, File::Mode::read), size_(file_->size()) {}
+
+LineFile::LineFile(const std::string& name, std::string text)
+    : path_(name), buffer_(std::move(text)) {}
 
 // Appends up to a MiB. A file that grows is read up to its size at opening.
 void LineFile::read_more() {
@@ -15,12 +20,12 @@ void LineFile::read_more() {
   const size_t old = buffer_.size();
   const auto count = static_cast<size_t>(std::min(kRead, size_ - at_));
   buffer_.resize(old + count);
-  file_.read(buffer_.data() + old, count, at_);
+  file_->read(buffer_.data() + old, count, at_);
   at_ += static_cast<int64_t>(count);
 }
 
 std::string_view LineFile::head(size_t most) {
-  if (buffer_.empty()) read_more();
+  if (buffer_.empty() && file_) read_more();
   return std::string_view(buffer_).substr(0, most);
 }
 

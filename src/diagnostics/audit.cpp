@@ -117,9 +117,8 @@ class Audit {
         "states on {}",
         request_.steps, model_.family, comm_.size(), options_.threads, config_.accumulation,
         config_.micro_batch, config_.sequence,
-        config_.get<DataKeys>().paths.empty() ? "random ids" : "the text",
-        dtype_name(config_.compute), config_.zero.stage,
-        tier_name(engine.plan().zero.state_tier()));
+        config_.get<DataKeys>().given() ? "the text" : "random ids", dtype_name(config_.compute),
+        config_.zero.stage, tier_name(engine.plan().zero.state_tier()));
     return report;
   }
 
@@ -129,7 +128,7 @@ class Audit {
   void open_data() {
     TextUse use = model_.causal ? TextUse::next : TextUse::masked;
     BatchCallback random;
-    if (config_.get<DataKeys>().paths.empty()) {
+    if (!config_.get<DataKeys>().given()) {
       random = random_batches(inputs_->vocabulary(), comm_.rank(), comm_.size());
     } else {
       scratch_ = std::make_unique<Scratch>();

@@ -145,7 +145,8 @@ SafetensorHeader read_header(const File& file) {
   SafetensorHeader header;
   header.file_bytes = file.size();
   if (header.file_bytes < 8) {
-    raise(DS_ERROR_CORRUPT, "a safetensors file has at least 8 bytes, got {}", header.file_bytes);
+    raise(DS_ERROR_CORRUPT, "a safetensors file has at least 8 bytes, got {}{}", header.file_bytes,
+          kCutOff);
   }
   uint64_t length = 0;
   file.read(&length, 8, 0);

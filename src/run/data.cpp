@@ -512,16 +512,15 @@ static TextFacts prepare_jsonl(const DataKeys& data, const Tokenizer& tokenizer,
   ChatEncoder encoder(tokenizer, data.tokenizer, data.chat_template, data.loss_on == "all");
   TokenWriter::Options format{tokenizer.vocab(), tokenizer_hash(data.tokenizer), true,
                               data.loss_on != "all"};
-  JsonlFacts facts = write_jsonl_documents({data.paths, data.heldout, stop}, encoder, format,
-                                           folder + "/train.tokens", folder + "/heldout.tokens");
+  JsonlFacts facts =
+      write_jsonl_documents({data.paths, data.heldout, stop, data.text}, encoder, format,
+                            folder + "/train.tokens", folder + "/heldout.tokens");
   return {describe(facts), 0, 0};
 }
 
 TextFacts prepare_run_data(const DataKeys& data, int64_t vocabulary, TextUse use,
                            const std::string& folder, const volatile int32_t* stop) {
-  if (data.paths.empty())
-    raise(DS_ERROR_CONFIG, "{} must name files or folders of text, got none",
-          KeyName("data.paths"));
+  check_data_given(data);
   // A bad tokenizer should be refused before reading the text, which takes longer.
   std::unique_ptr<const Tokenizer> tokenizer = chosen_tokenizer(data, vocabulary, use);
   make_folders(folder);
@@ -530,7 +529,7 @@ TextFacts prepare_run_data(const DataKeys& data, int64_t vocabulary, TextUse use
     return data.format == "jsonl" ? prepare_jsonl(data, *tokenizer, folder, stop) : TextFacts();
   }
   Corpus corpus =
-      read_corpus({data.paths, data.heldout, data.max_bytes, data.strip_licences, stop});
+      read_corpus({data.paths, data.heldout, data.max_bytes, data.strip_licences, stop, data.text});
   TextFacts facts{describe(corpus), static_cast<int64_t>(corpus.heldout.size()), 0};
   if (corpus.heldout.size() <= kMostCompressed) facts.gzip_bytes = gzip_bytes(corpus.heldout);
   if (!tokenizer) {

@@ -25,7 +25,7 @@ std::string tokenize_text(const DataKeys& data, const Tokenizer& tokenizer, Toke
   constexpr int64_t kMostOfAFile = int64_t{1} << 40;
   Corpus seen;
   Hash128 hash;
-  CorpusOptions options{data.paths, 0, kMostOfAFile, data.strip_licences, stop};
+  CorpusOptions options{data.paths, 0, kMostOfAFile, data.strip_licences, stop, data.text};
   for_each_text(options, kMostOfAFile, seen, [&](std::string& text) {
     // Including the length makes this a hash of the list of files, and not of their concatenated
     // text.
@@ -52,10 +52,7 @@ std::string tokenize_text(const DataKeys& data, const Tokenizer& tokenizer, Toke
 
 std::string tokenize_data(const DataKeys& data, const std::string& path,
                           const volatile int32_t* stop) {
-  if (data.paths.empty()) {
-    raise(DS_ERROR_CONFIG, "{} must name files or folders of text, got none",
-          KeyName("data.paths"));
-  }
+  check_data_given(data);
   if (data.format == "tokens") refuse("data.format", "\"tokens\" is already tokenized");
   if (data.tokenizer == kLearnTokenizer) {
     refuse("data.tokenizer", "\"{}\" works only in a run; give the folder of a tokenizer",
@@ -73,7 +70,7 @@ std::string tokenize_data(const DataKeys& data, const std::string& path,
   format.marked = data.loss_on != "all";
   return fmt::format(
       "{}: {}", path,
-      describe(write_jsonl_documents({data.paths, 0, stop}, encoder, format, path, "")));
+      describe(write_jsonl_documents({data.paths, 0, stop, data.text}, encoder, format, path, "")));
 }
 
 }  // namespace ds

@@ -49,6 +49,20 @@ void add_template(std::map<std::string, std::string>& out, const std::string& fi
   out[name->string()] = source->string();
 }
 
+// Returns the templates of the object form of chat_template, which maps names to templates.
+std::map<std::string, std::string> named_templates(const Json::Object& given,
+                                                   const std::string& file) {
+  std::map<std::string, std::string> out;
+  for (const auto& [name, source] : given) {
+    if (!source.is_string()) {
+      raise(DS_ERROR_CORRUPT, "{}: chat_template '{}' must be a text, got {}", file, name,
+            source.kind());
+    }
+    out[name] = source.string();
+  }
+  return out;
+}
+
 // Returns the message with its reasoning under both names that Transformers passes to templates,
 // "thinking" and "reasoning_content". The message may hold it under either of them, or as
 // "reasoning".
@@ -109,8 +123,9 @@ std::map<std::string, std::string> read_chat_templates(const std::string& tokeni
   const Json* given = config.is_object() ? config.find("chat_template") : nullptr;
   if (!given || given->is_null()) return out;
   if (given->is_string()) return {{kDefault, given->string()}};
+  if (given->is_object()) return named_templates(given->object(), file);
   if (!given->is_array()) {
-    raise(DS_ERROR_CORRUPT, "{}: chat_template must be a text or a list, got {}", file,
+    raise(DS_ERROR_CORRUPT, "{}: chat_template must be a text, a list or an object, got {}", file,
           given->kind());
   }
   for (const Json& one : given->array()) add_template(out, file, one);

@@ -265,6 +265,11 @@ TEST_F(Weights, NamesWithAWrappersPrefixAreExplained) {
     expect_names(refusal(), {path(), prefix, what});
   }
   std::vector<Stored> tensors = plain();
+  const std::string inner = "h.0._checkpoint_wrapped_module.attn.weight";
+  tensors.back().name = inner;
+  write(tensors);
+  expect_names(refusal(), {path(), inner.c_str(), "checkpoint_wrapper"});
+  tensors = plain();
   tensors.back().name = "h.0.attn.lora_A.weight";
   write(tensors);
   expect_names(refusal(), {path(), "'h.0.attn.lora_A.weight'", "adapter"});

@@ -309,15 +309,19 @@ TEST_F(ChatLines, ALineOfOneTokenIsTooShort) {
 
 TEST_F(ChatLines, TemplatesWithoutADefaultAreNamed) {
   std::string model = folder("chatml");
-  write_file_atomic(model + "/tokenizer_config.json", R"({"chat_template": [
-      {"name": "rag", "template": "R"}, {"name": "tool_use", "template": "T"}]})");
-  auto tokenizer = open_tokenizer(model);
-  const std::string got = test::message_of(
-      [&] { ChatEncoder(*tokenizer, model, "", true).encode(one_line(kTwoAnswers), "line"); },
-      DS_ERROR_NOT_FOUND);
-  EXPECT_NE(got.find("has none that is named \"default\": choose one of \"rag\", \"tool_use\""),
-            std::string::npos)
-      << got;
+  for (const char* templates :
+       {R"([{"name": "rag", "template": "R"}, {"name": "tool_use", "template": "T"}])",
+        R"({"tool_use": "T", "rag": "R"})"}) {
+    write_file_atomic(model + "/tokenizer_config.json",
+                      std::string(R"({"chat_template": )") + templates + "}");
+    auto tokenizer = open_tokenizer(model);
+    const std::string got = test::message_of(
+        [&] { ChatEncoder(*tokenizer, model, "", true).encode(one_line(kTwoAnswers), "line"); },
+        DS_ERROR_NOT_FOUND);
+    EXPECT_NE(got.find("has none that is named \"default\": choose one of \"rag\", \"tool_use\""),
+              std::string::npos)
+        << got;
+  }
 }
 
 TEST_F(ChatLines, NamedTemplatesAreFound) {
@@ -522,9 +526,8 @@ TEST_F(ChatLines, FilesOfOtherProgramsBecomeSamples) {
   std::string model = folder("chatml");
   auto tokenizer = open_tokenizer(model);
   ChatEncoder encoder(*tokenizer, model, "", false);
-  auto samples = [&](const std::string& name, const std::string& content) {
-    write_file_atomic(folder_ / name, content);
-    write_jsonl_documents({{folder_ / name}, 0}, encoder,
+  auto written = [&](const JsonlOptions& options) {
+    write_jsonl_documents(options, encoder,
                           {.vocab = tokenizer->vocab(), .documents = true, .marked = true},
                           folder_ / "o.tokens", "");
     TokenFile file(folder_ / "o.tokens");
@@ -538,6 +541,13 @@ TEST_F(ChatLines, FilesOfOtherProgramsBecomeSamples) {
       out += tokenizer->decode(tokens, false) + "--> ";
       out += targets_text({std::move(tokens), std::move(marks)}, *tokenizer) + "==\n";
     }
+    return out;
+  };
+  // The same text in a configuration gives the samples of the file.
+  auto samples = [&](const std::string& name, const std::string& content) {
+    write_file_atomic(folder_ / name, content);
+    const std::string out = written({{folder_ / name}, 0});
+    EXPECT_EQ(written({{}, 0, nullptr, content}), out);
     return out;
   };
   const std::string asked = "<|im_start|>user\n", answered = "<|im_end|>\n<|im_start|>assistant\n",

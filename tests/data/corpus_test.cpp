@@ -113,6 +113,21 @@ TEST_F(CorpusFiles, ASingleFileHoldsOutItsEnd) {
   EXPECT_EQ(corpus.train.size() + corpus.heldout.size(), text.size() + 1);
 }
 
+TEST_F(CorpusFiles, AGivenTextIsTheTextOfAFile) {
+  const std::string text = "one line\nanother \xe2\x82\xac\n";
+  write("only.txt", text);
+  CorpusOptions given{{}, 0.2, 1 << 20, false, nullptr, text};
+  Corpus corpus = read_corpus(given), file = read_corpus(all(0.2));
+  EXPECT_EQ(corpus.train, file.train);
+  EXPECT_EQ(corpus.heldout, file.heldout);
+  EXPECT_EQ(corpus.hash, file.hash);
+  for (const std::string& bad : {std::string(" \n"), std::string("a\0b", 3), std::string("\xe9")}) {
+    given.text = bad;
+    test::expect_names(test::message_of([&] { read_corpus(given); }, DS_ERROR_CONFIG),
+                       {"data.text: must be UTF-8 without NUL"});
+  }
+}
+
 TEST_F(CorpusFiles, StopsAtMaxBytes) {
   write("a", std::string(600, 'a'));
   write("b", "\xe2\x82\xac\xe2\x82\xac" + std::string(600, 'b'));

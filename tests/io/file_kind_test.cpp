@@ -141,6 +141,7 @@ TEST_F(FileKind, NamesAndAddressesOfTheHubAreNamed) {
       {"https://huggingface.co/spaces/a/b", "address of the Hugging Face hub, and libds"},
       {"https://huggingface.co/", "address of the Hugging Face hub, and libds"},
       {"file:///tmp/model", "leave file:// out"},
+      {"owner/name@refs-1.0", "`hf download owner/name --revision refs-1.0 --local-dir"},
       {"hf://owner/name@main", "`hf download owner/name --local-dir"},
       {"hf://datasets/owner/name/x.parquet", "`hf download owner/name --repo-type dataset"},
       {"s3://bucket/key", "this machine only"},

@@ -118,6 +118,19 @@ TEST_F(DocumentRun, LearnsAnswers) {
 
 TEST_F(DocumentRun, SameBitsOverRanksAndResume) { expect_same_bits("{}"); }
 
+TEST_F(DocumentRun, ATextInTheConfigurationTrainsAsAFile) {
+  Json given = config("text", 2), data, patch;
+  data.set("text", read_file(folder_ / "chats/a.jsonl"));
+  data.set("paths", Json());
+  patch.set("data", data);
+  merge_patch(given, patch);
+  const RunReport text = train_on(2, given), file = train_on(1, config("file", 2));
+  EXPECT_EQ(payload_hash(text.checkpoint), payload_hash(file.checkpoint));
+  TrainOptions options;
+  options.resume = text.folder;
+  EXPECT_EQ(train_on(1, Json::parse(R"({"run": {"steps": 3}})"), options).end, RunEnd::finished);
+}
+
 TEST_F(DocumentRun, SameBitsWithPacking) {
   expect_same_bits(R"({"data": {"packing": true}, "run": {"sequence": 64}})");
 }
@@ -368,6 +381,12 @@ TEST_F(DocumentRun, BadInputIsNamedAndLeavesNoFolder) {
   refused(dynamic_batching(R"("min_batch_size": 50)"),
           "do not fill a step of 4 groups of at most 90 tokens");
   refused(R"({"data": {"max_bytes": 5}})", "data.max_bytes: needs data.format \"text\"");
+  refused(R"({"data": {"text": "{}"}})",
+          "data.text: is a text in place of files, so data.paths must be empty, got '");
+  refused(R"({"data": {"text": " \n", "paths": null}})", "data.text: holds no line of jsonl");
+  refused(R"({"data": {"text": "\n[1", "paths": null}})", "data.text: line 2");
+  refused(R"({"data": {"text": "x", "paths": null, "format": "tokens", "chat_template": null}})",
+          "data.text: needs data.format \"text\" or \"jsonl\", got \"tokens\"");
   refused(R"({"data": {"tokenizer": "learn"}})",
           "data.tokenizer: \"learn\" needs data.format \"text\"");
   refused(R"({"train_micro_batch_size_per_gpu": 64})", "samples of 32 tokens, but one batch needs");

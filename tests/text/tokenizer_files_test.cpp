@@ -184,6 +184,14 @@ TEST_F(TokenizerFiles, SplitSpecialTokensMustBeABoolean) {
   }
 }
 
+TEST_F(TokenizerFiles, UsualTokensMustBeTexts) {
+  copy("gpt2");
+  for (const char* file : {"special_tokens_map.json", "tokenizer_config.json"}) {
+    write(file, R"({"eos_token": 5})");
+    expect_error({file, ": eos_token must be a text or an object with \"content\", got "});
+  }
+}
+
 TEST_F(TokenizerFiles, NamesMakeTokensSpecial) {
   write("tokenizer.json", letters());
   // Tokens with flags are added before plain ones.

@@ -65,10 +65,14 @@ bool is_hub_name(std::string_view name) {
   return edges && std::ranges::count(name, '/') <= 1;
 }
 
+// Returns the advice to download a name of the hub, which may end in "@" and a revision.
 std::string download_of(std::string_view name, bool data) {
+  const size_t at = std::min(name.find('@'), name.size());
+  const std::string revision =
+      at < name.size() ? fmt::format(" --revision {}", name.substr(at + 1)) : "";
   return fmt::format(
-      "libds downloads nothing, so get it by `hf download {}{} --local-dir DIR` and give DIR", name,
-      data ? " --repo-type dataset" : "");
+      "libds downloads nothing, so get it by `hf download {}{}{} --local-dir DIR` and give DIR",
+      name.substr(0, at), data ? " --repo-type dataset" : "", revision);
 }
 
 // Returns "owner/name" or "name" from the part of an address after its host, or "" for a page under
@@ -155,7 +159,10 @@ std::string link_hint(const std::string& path) {
 // text file, or it has no parent folder and the caller does not look for a model.
 std::string absent_hint(const std::string& path, Sought sought) {
   if (std::string hint = open_hint(path); !hint.empty()) return hint;
-  if (!is_hub_name(path)) return "";
+  // A hub name may end in "@" and a revision.
+  const size_t at = path.find('@');
+  const bool revised = at != path.npos && path.find('/') < at && is_hub_name(path.substr(at + 1));
+  if (!is_hub_name(revised ? path.substr(0, at) : path)) return "";
   const fs::path name(path);
   std::error_code ignored;
   const bool below = name.has_parent_path(),

@@ -211,6 +211,16 @@ bool splits_special(const Arguments& arguments, const std::string& file) {
   return value && value->boolean();
 }
 
+// Refuses a usual token that is neither a text nor an object, as Transformers does.
+void check_usual(const Json& json, const std::string& file) {
+  for (const char* key : kNames) {
+    const Json* value = json.find(key);
+    if (!value || value->is_null() || value->is_string() || value->is_object()) continue;
+    raise(DS_ERROR_CORRUPT, "{}: {} must be a text or an object with \"content\", got {}", file,
+          key, value->kind());
+  }
+}
+
 // Sets the names and spellings: the usual names come first, then the model's own, then tokens
 // without a name.
 void read_names(const Arguments& arguments, SpecialTokens& out) {
@@ -338,11 +348,17 @@ SpecialTokens read_special_tokens(const std::string& folder) {
   const std::string file = folder + "/tokenizer_config.json";
   Json config = read_tokenizer_object(file);
   Arguments arguments;
+  check_usual(config, file);
   arguments.take_config(config);
   const Json* decoder = config.find("added_tokens_decoder");
   SpecialTokens out;
   out.legacy = !decoder;
-  if (out.legacy) arguments.take_map(read_tokenizer_object(folder + "/special_tokens_map.json"));
+  if (out.legacy) {
+    const std::string map = folder + "/special_tokens_map.json";
+    const Json names = read_tokenizer_object(map);
+    check_usual(names, map);
+    arguments.take_map(names);
+  }
   read_names(arguments, out);
   std::map<int64_t, SpecialTokens::Numbered> numbered;
   if (decoder) {

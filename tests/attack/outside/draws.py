@@ -100,7 +100,10 @@ class Draw:
             lines = [self.line(form, i, word) for i in range(count)]
             with open(os.path.join(place, "lines.jsonl"), "w", encoding="utf-8") as file:
                 file.write("".join(json.dumps(line) + "\n" for line in lines))
-        self.keys["paths"] = place
+        if form != "text" and rng.random() < 0.25:
+            self.keys["text"] = "".join(json.dumps(line) + "\n" for line in lines)
+        else:
+            self.keys["paths"] = place
         if form == "messages":
             self.keys["chat_template"] = os.path.join(self.folder, "chat.jinja")
             with open(self.keys["chat_template"], "w", encoding="utf-8") as file:
