@@ -126,18 +126,31 @@ class JsonlFiles {
       if (const std::string kind = content_kind(head, Wanted::text); !kind.empty() && !head.empty())
         raise(DS_ERROR_CORRUPT, "'{}' is {}", file.path(), kind);
     }
-    // An object that spans several lines fails in its first line. The message of the JSON parser
-    // would not say what to do, so this case is checked first.
     bool first = !one.known;
     for (std::string line; file.next(line);) {
       check_text_stop(stop_);
       const size_t last = line.find_last_not_of(" \t\r");
       if (last == line.npos) continue;
-      if (first && std::string_view("{[,").find(line[last]) != std::string_view::npos)
-        refuse_first(line.substr(0, last), fmt::format("'{}' line {}", file.path(), file.number()));
+      if (first) check_first(line, last, fmt::format("'{}' line {}", file.path(), file.number()));
       first = false;
       on_line(line, fmt::format("'{}' line {}", file.path(), file.number()));
     }
+  }
+
+  // Refuses a first line that is the beginning of CSV, of another text or of an object of several
+  // lines, for which the message of the JSON parser would not say what to do. `last` is the place
+  // of the last character of the line other than white space.
+  static void check_first(const std::string& line, size_t last, const std::string& place) {
+    const std::string_view text = std::string_view(line).substr(line.find_first_not_of(" \t\r"));
+    if (!text.starts_with('{')) {
+      raise(
+          DS_ERROR_CORRUPT,
+          "{}: is {}; each line must be a JSON object, so write CSV and other texts as jsonl first "
+          "(docs/reference/data.md)",
+          place, content_kind(text, Wanted::json));
+    }
+    if (std::string_view("{[,").find(line[last]) != std::string_view::npos)
+      refuse_first(line.substr(0, last), place);
   }
 
   // Refuses a first line that ends in a comma or an opening bracket; `line` is the text before that

@@ -392,6 +392,9 @@ TEST_F(DocumentRun, BadInputIsNamedAndLeavesNoFolder) {
   refused(R"({"train_micro_batch_size_per_gpu": 64})", "samples of 32 tokens, but one batch needs");
   write_file_atomic(folder_ / "chats/b.jsonl", "{\"messages\": 1}\n");
   refused("{}", "b.jsonl' line 1: \"messages\" must be a list");
+  write_file_atomic(folder_ / "chats/b.jsonl", "\nprompt,completion\na,b\n");
+  refused("{}", "b.jsonl' line 2: is a text that begins with \"prompt,completion\"; each line",
+          DS_ERROR_CORRUPT);
   write_file_atomic(folder_ / "chats/b.jsonl", "");
   write_file_atomic(folder_ / "chat.jinja", "{% include 'x' %}");
   refused("{}", "line 1 of the chat template: tag {% include %} is unsupported",
