@@ -441,7 +441,9 @@ class Story:
         if launcher == "mpirun" and struck:
             self.over_mpi += 1
         self.check_left(attack, code, int(struck))
-        return struck, code == 0
+        # mpirun returns 0, too, if a signal arrives before it has started the job.
+        unknown = launcher == "mpirun" and struck and attack in ("term", "int")
+        return struck, code == 0 and (not unknown or len(rows_of(self.folder)) == self.machine.steps)
 
     def tell(self, attacks_left):
         """Attacks and resumes until the run is done; returns how many attacks struck, by kind."""
