@@ -8,11 +8,7 @@
 // returns.
 #include "api/boundary.h"
 
-#include <pthread.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -35,21 +31,7 @@ struct Ended {
 };
 thread_local std::vector<Ended> ended_handles;
 
-// Every call reads these variables, because they are cheaper than a system call.
-std::atomic<uint64_t> forks{0};
-std::atomic<int32_t> process_number{getpid()};
-
-// The child runs this handler before fork() returns, so its first call already sees the new count.
-[[maybe_unused]] const int counts_forks = pthread_atfork(nullptr, nullptr, [] {
-  forks.fetch_add(1, std::memory_order_relaxed);
-  process_number.store(getpid(), std::memory_order_relaxed);
-});
-
 }  // namespace
-
-ProcessMark this_process() noexcept {
-  return {process_number.load(std::memory_order_relaxed), forks.load(std::memory_order_relaxed)};
-}
 
 void refuse_inherited(const Handle& handle, std::string_view argument) {
   raise(DS_ERROR_STATE, "{} was created by process {} and is used by process {} after a fork",

@@ -13,6 +13,7 @@
 #include "core/base/callback_threads.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/process_mark.h"
 
 namespace ds {
 
@@ -73,15 +74,6 @@ ds_status boundary(F&& body) noexcept {
   }
   return status;
 }
-
-// Identifies this process among its ancestors and descendants: `number` is its process id, and
-// `forks` the number of forks between the first process and this one. Process ids can be reused,
-// but the number of forks always distinguishes a child from its ancestors.
-struct ProcessMark {
-  int32_t number = 0;
-  uint64_t forks = 0;
-};
-ProcessMark this_process() noexcept;
 
 // The base of all opaque handles of ds.h. A handle belongs to the process that created it: a forked
 // child inherits neither the threads nor the place in a group on which the handle relies, and

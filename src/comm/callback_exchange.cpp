@@ -24,7 +24,6 @@
 #include "comm/callback_exchange.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -34,6 +33,7 @@
 #include "comm/build_name.h"
 #include "comm/transport/transport.h"
 #include "core/base/error.h"
+#include "core/base/process_mark.h"
 
 namespace ds {
 
@@ -41,9 +41,9 @@ namespace ds {
 class CallerCollectives {
  public:
   CallerCollectives(const ds_comm_callbacks& callbacks, int rank, int size)
-      : calls(callbacks), rank(rank), size(size), process(getpid()) {}
+      : calls(callbacks), rank(rank), size(size), process(this_process().number) {}
   ~CallerCollectives() {
-    if (owned && calls.destroy && getpid() == process) calls.destroy(calls.user_data);
+    if (owned && calls.destroy && this_process().number == process) calls.destroy(calls.user_data);
   }
   CallerCollectives(const CallerCollectives&) = delete;
   CallerCollectives& operator=(const CallerCollectives&) = delete;
@@ -304,7 +304,7 @@ void CallbackExchange::check_abort() const {
 }
 
 void CallbackExchange::abort(std::string_view reason) {
-  if (getpid() != calls_->process) return;
+  if (this_process().number != calls_->process) return;
   std::string text(reason.empty() ? "no reason given" : reason);
   {
     std::lock_guard lock(calls_->mutex);

@@ -1,17 +1,16 @@
 #include "comm/comm_thread.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <exception>
 #include <new>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/process_mark.h"
 
 namespace ds {
 
-Work::Work() : process_(getpid()) {}
+Work::Work() : process_(this_process().number) {}
 
 Work::Outcome Work::outcome_of(const std::function<void()>& job) {
   try {
@@ -33,16 +32,16 @@ void Work::end(Outcome outcome) {
 }
 
 void Work::wait() const {
-  if (!done() && getpid() != process_) {
+  if (!done() && this_process().number != process_) {
     raise(DS_ERROR_STATE,
           "only process {}, which has started this collective, can wait for it, not its child {}",
-          process_, getpid());
+          process_, this_process().number);
   }
   state_.wait(0, std::memory_order_acquire);
   if (outcome_.status != DS_OK) throw Error(outcome_.status, outcome_.message, outcome_.details);
 }
 
-CommThread::CommThread() : process_(getpid()) {}
+CommThread::CommThread() : process_(this_process().number) {}
 
 CommThread::~CommThread() {
   {
@@ -63,12 +62,12 @@ std::shared_ptr<Work> CommThread::make_now(const std::function<void()>& make) {
   return work;
 }
 
-bool CommThread::forked() const { return getpid() != process_; }
+bool CommThread::forked() const { return this_process().number != process_; }
 
 std::shared_ptr<Work> CommThread::start(const void* owner, std::function<void()> make) {
   if (forked()) {
     raise(DS_ERROR_STATE, "the communicator was created by process {}, not by its child {}",
-          process_, getpid());
+          process_, this_process().number);
   }
   auto work = std::make_shared<Work>();
   std::lock_guard lock(mutex_);
@@ -109,7 +108,7 @@ void CommThread::drain_slowly() {
     raise(
         DS_ERROR_STATE,
         "process {} has started collectives that have not ended; its child {} has no part in them",
-        process_, getpid());
+        process_, this_process().number);
   }
   std::unique_lock lock(mutex_);
   if (thread_.get_id() == std::this_thread::get_id()) return;

@@ -1,13 +1,13 @@
 #include "comm/exchange.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <numeric>
 
 #include "comm/copy.h"
 #include "core/base/error.h"
+#include "core/base/process_mark.h"
 
 namespace ds {
 
@@ -31,9 +31,9 @@ void Exchange::take_own(const Part* sends, const Part* receives, size_t whole) c
 }
 
 void Exchange::need_maker(const Intent& intent, int process) {
-  if (getpid() == process) return;
+  if (this_process().number == process) return;
   raise(DS_ERROR_STATE, "{} '{}': the communicator was created by process {}, not by its child {}",
-        intent.operation, intent.label, process, getpid());
+        intent.operation, intent.label, process, this_process().number);
 }
 
 // Error messages begin with this text, so that each of them names the rank, the operation, its

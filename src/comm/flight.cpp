@@ -13,6 +13,7 @@
 
 #include "core/base/file_stream.h"
 #include "core/base/log.h"
+#include "core/base/process_mark.h"
 #include "core/base/signals.h"
 
 namespace ds {
@@ -60,12 +61,13 @@ constexpr const char* kStates[] = {"running", "done", "failed"};
 
 }  // namespace
 
-FlightRecord::FlightRecord(int rank, int size) : rank_(rank), size_(size), process_(getpid()) {}
+FlightRecord::FlightRecord(int rank, int size)
+    : rank_(rank), size_(size), process_(this_process().number) {}
 
 // The record is a ring of kKept entries; operation n has entry n % kKept.
 uint64_t FlightRecord::start(std::string_view group, std::string_view operation,
                              const Intent& intent) {
-  if (getpid() != process_) return 0;
+  if (this_process().number != process_) return 0;
   int64_t now = clock_ms();
   std::lock_guard lock(mutex_);
   Entry& entry = entries_[next_ % kKept];
@@ -80,7 +82,7 @@ uint64_t FlightRecord::start(std::string_view group, std::string_view operation,
 // If kKept operations have started since, the entry belongs to a later operation and is not
 // changed.
 void FlightRecord::end(uint64_t number, bool good) {
-  if (getpid() != process_) return;
+  if (this_process().number != process_) return;
   int64_t now = clock_ms();
   std::lock_guard lock(mutex_);
   if (next_ - number > kKept) return;
@@ -158,7 +160,7 @@ std::string FlightRecord::folder() const {
 // The reason is kept even without a folder, so that text() includes it. Only the first reason is
 // kept, because later ones follow from it.
 void FlightRecord::write(std::string_view reason) noexcept try {
-  if (getpid() != process_) return;
+  if (this_process().number != process_) return;
   std::lock_guard lock(mutex_);
   if (reason_.empty()) reason_ = reason;
   if (folder_.empty() || written_) return;

@@ -50,6 +50,7 @@
 #include "comm/communicator.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/process_mark.h"
 #include "core/base/relax.h"
 #include "core/base/trace.h"
 
@@ -99,7 +100,7 @@ class SignsOfLife final : public World {
 
 Link::Link(const ds_plugin_transport_table& table, const std::string& address,
            const CommOptions& options)
-    : transport(table), rank(options.rank), size(options.size), process(getpid()) {
+    : transport(table), rank(options.rank), size(options.size), process(this_process().number) {
   if (transport.open(address.c_str(), rank, size, options.join_ms, &link) != 0) {
     raise(DS_ERROR_COMM, "rank {} cannot join over {}: {}", RankNumber(rank), transport.name,
           transport.message(nullptr));
@@ -110,7 +111,7 @@ Link::Link(const ds_plugin_transport_table& table, const std::string& address,
 
 // The connections belong to the parent process, so a forked child must not close the link.
 Link::~Link() {
-  if (getpid() == process) transport.close(link);
+  if (this_process().number == process) transport.close(link);
 }
 
 LinkedExchange::LinkedExchange(std::shared_ptr<Link> link, Membership place,
@@ -346,7 +347,7 @@ void LinkedExchange::beat(int64_t now) {
 }
 
 void LinkedExchange::abort(std::string_view reason) {
-  if (getpid() != link_->process) return;
+  if (this_process().number != link_->process) return;
   std::lock_guard lock(link_->mutex);
   if (!link_->ended.empty()) return;
   link_->ended = reason.empty() ? "no reason given" : std::string(reason);
@@ -366,7 +367,7 @@ void LinkedExchange::check_abort() {
 }
 
 void LinkedExchange::drop(std::string_view reason) {
-  if (getpid() != link_->process) return;
+  if (this_process().number != link_->process) return;
   if (link_->transport.aborted_by(link_->link) < 0) abort(reason);
 }
 

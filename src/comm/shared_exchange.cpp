@@ -64,6 +64,7 @@
 #include "comm/communicator.h"
 #include "comm/copy.h"
 #include "core/base/error.h"
+#include "core/base/process_mark.h"
 
 namespace ds {
 namespace {
@@ -120,7 +121,7 @@ SharedExchange::SharedExchange(std::unique_ptr<Sharing> sharing, Membership plac
       own_(segment_.ranks[options.rank]),
       world_(around_.empty() ? segment_ : around_.front()->segment()),
       shown_(world_.ranks[world(rank())]),
-      process_(getpid()),
+      process_(this_process().number),
       timeout_ms_(options.join_ms),
       join_ms_(options.join_ms),
       steps_(static_cast<size_t>(options.size)),
@@ -170,7 +171,7 @@ void SharedExchange::join(const CommOptions& options) {
 
 SharedExchange::~SharedExchange() {
   // A forked child has no part in the group.
-  if (getpid() != process_) {
+  if (this_process().number != process_) {
     around_.push_back(std::move(sharing_));
     // Leaked on purpose: a forked child must not end the mappings of its parent.
     (void)new auto(std::move(around_));
@@ -215,7 +216,7 @@ size_t SharedExchange::piece_bytes() const {
 
 void SharedExchange::drop(std::string_view reason) {
   // A forked child has no part in the group.
-  if (getpid() != process_) return;
+  if (this_process().number != process_) return;
   // The group is ended first, so that ranks that have borrowed from this rank do not wait for it.
   if (!ended()) abort(reason);
   sharing_->withdraw(rank());

@@ -20,6 +20,7 @@
 #include "comm/shared_exchange.h"
 #include "comm/transport/transport.h"
 #include "core/base/error.h"
+#include "core/base/process_mark.h"
 #include "core/base/relax.h"
 #include "core/base/trace.h"
 
@@ -227,7 +228,7 @@ void SharedExchange::fail(const std::string& reason, int about) {
 
 void SharedExchange::abort(std::string_view reason) {
   // A forked child has no part in the group.
-  if (getpid() != process_) return;
+  if (this_process().number != process_) return;
   uint32_t none = 0;
   if (segment_.aborted.compare_exchange_strong(none, static_cast<uint32_t>(world(rank())) + 1)) {
     put_text(segment_.reason, sizeof segment_.reason, reason);
