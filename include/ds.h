@@ -729,9 +729,9 @@ DS_API ds_status ds_step(ds_engine* engine);
  * @param stream [nullable] */
 DS_API ds_status ds_eval_batch(ds_engine* engine, const ds_tensor* const* inputs,
                                size_t inputs_count, ds_stream* stream, double* out_loss);
-/** Computes output 1 of the graph for one micro-batch, as f32. Collective.
- * @param inputs in graph order; NULL for an input that output 1 does not depend on  @param stream
- * [nullable]
+/** Computes output 1 of the graph for one micro-batch, as f32; with the key "inferred" the loss of
+ * each target, -log p. Collective.
+ * @param inputs in graph order; NULL for one that it does not depend on  @param stream [nullable]
  * @param out [out] [owned] on the host, or with a stream on the engine's device */
 DS_API ds_status ds_infer(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
                           ds_stream* stream, ds_tensor** out);

@@ -29,6 +29,7 @@
 #include "core/graph/graph.h"
 #include "core/program/instruction.h"
 #include "core/program/program.h"
+#include "data/preference.h"
 #include "monitor/plan_picture.h"
 #include "monitor/readable_text.h"
 #include "run/plan_column.h"
@@ -55,14 +56,14 @@ std::string model_lines(const Plan& plan, const Config& config) {
   }
   std::string out = fmt::format("model     {} parameters in {} tensors",
                                 count_text(static_cast<double>(total)), rows.size());
-  int64_t of_rank = config.micro_batch * config.accumulation * config.sequence;
+  const int64_t sequences = config.micro_batch * config.get<PreferenceKeys>().texts();
+  int64_t of_rank = sequences * config.accumulation * config.sequence;
   if (of_rank > 0) {
     int ranks = plan.step().mesh.data_size();
-    out +=
-        fmt::format("; {} tokens a step: {} rank{} x {} micro-step{} x {} sequence{} x {} tokens",
-                    of_rank * ranks, ranks, ranks == 1 ? "" : "s", config.accumulation,
-                    config.accumulation == 1 ? "" : "s", config.micro_batch,
-                    config.micro_batch == 1 ? "" : "s", config.sequence);
+    out += fmt::format(
+        "; {} tokens a step: {} rank{} x {} micro-step{} x {} sequence{} x {} tokens",
+        of_rank * ranks, ranks, ranks == 1 ? "" : "s", config.accumulation,
+        config.accumulation == 1 ? "" : "s", sequences, sequences == 1 ? "" : "s", config.sequence);
   }
   // The sort is stable, so that parameters of equal size keep the order of the graph and reports do
   // not vary.

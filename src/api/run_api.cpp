@@ -23,6 +23,7 @@
 #include "diagnostics/verify_request.h"
 #include "generation/generate_text.h"
 #include "generation/generation_request.h"
+#include "run/run_document.h"
 #include "run/tokenize.h"
 #include "run/train.h"
 #include "run/train_options.h"

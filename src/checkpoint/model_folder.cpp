@@ -14,11 +14,15 @@
 #include "data/curriculum.h"
 #include "data/data_efficiency.h"
 #include "data/keys.h"
+#include "data/preference.h"
 #include "io/file.h"
 #include "io/file_kind.h"
 #include "io/tensor_folder.h"
+#include "nn/adapter_keys.h"
 #include "nn/models/gpt.h"
 #include "nn/models/hf_rows.h"
+#include "nn/models/preference.h"
+#include "passes/keys.h"
 #include "zero/keys.h"
 
 namespace ds {
@@ -129,12 +133,30 @@ void fill_from_folder(Config& config) {
   fill_from_model(config, hf_hidden(read_model_config(config.model.folder)));
 }
 
-HfModel configured_model(Config& config) {
+namespace {
+
+// Returns the loss that the section `preference` describes.
+PairLoss pair_loss(const PreferenceKeys& keys) {
+  PairLoss loss;
+  loss.loss = keys.loss_type == "orpo" ? "odds" : keys.loss_type;
+  loss.beta = keys.beta;
+  loss.label_smoothing = keys.label_smoothing;
+  loss.margin = keys.loss_type == "simpo" ? keys.simpo_gamma : 0;
+  loss.nll = keys.loss_type == "orpo" ? 1 : keys.cpo_alpha;
+  loss.nll_of_all = keys.loss_type == "orpo";
+  loss.referred = keys.referred();
+  return loss;
+}
+
+// Builds the model without its loss of pairs.
+HfModel model_of_texts(Config& config) {
   int64_t bound = batch_rows(config);
   if (!config.model.folder.empty()) {
     // If model.dropout is not given, the dropout rates of config.json apply, which only
     // HfMode::training uses.
-    bool noise = config.origins.at("model.dropout") == "default";
+    const PreferenceKeys& preference = config.get<PreferenceKeys>();
+    bool noise = config.origins.at("model.dropout") == "default" &&
+                 !(preference.on() && preference.disable_dropout);
     fill_from_folder(config);
     HfRows rows = config.model.documents ? HfRows::documents
                   : config.model.mask    ? HfRows::masked
@@ -150,6 +172,24 @@ HfModel configured_model(Config& config) {
   HfModel model;
   model.graph = build_gpt(config.model, bound, config.sequence);
   model.family = config.model.family;
+  return model;
+}
+
+}  // namespace
+
+HfModel configured_model(Config& config) {
+  const PreferenceKeys& preference = config.get<PreferenceKeys>();
+  if (preference.on() && preference.disable_dropout) {
+    config.model.dropout = 0;
+    config.get<AdapterKeys>().dropout = 0;
+  }
+  // The losses of a reference are inferred by the engine of the run.
+  if (preference.referred()) {
+    config.get<InferKeys>().inferred = "token_losses";
+    config.origins["inferred"] = "derived";
+  }
+  HfModel model = model_of_texts(config);
+  if (preference.on()) prefer_pairs(model, pair_loss(preference), config.sequence);
   return model;
 }
 

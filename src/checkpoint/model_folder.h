@@ -36,8 +36,9 @@ std::map<std::string, std::string> stored_names(const Graph& graph, const std::s
 // Builds the model that config.model names, a built-in family or a model folder, for micro-batches
 // of at most batch_rows() tokens. Throws DS_ERROR_CONFIG if it names neither. The model of a folder
 // uses the dropout rates of its config.json, or no dropout if the configuration sets model.dropout,
-// which must be 0 there. Sets the "auto" keys whose values depend on the width of the folder's
-// model.
+// which must be 0 there. With preference training, the model is one of pairs (prefer_pairs()), and
+// preference.disable_dropout also removes the dropout of an adapter. Sets the "auto" keys whose
+// values depend on the width of the folder's model.
 HfModel configured_model(Config& config);
 
 // Sets these "auto" keys as configured_model() does, without building the model.

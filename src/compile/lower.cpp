@@ -31,7 +31,8 @@ Lowering::Lowering(const Graph& graph, const ZeroPlan& plan,
       param_of_(graph.values.size()),
       grad_of_(graph.values.size()),
       input_of_(graph.values.size()),
-      readers_(count_readers(graph)) {
+      readers_(count_readers(graph)),
+      rewards_(rewards_of(graph)) {
   for (ParamId p : graph.params.ids()) {
     param_of_[graph.params[p].value] = p;
     ValueId grad = graph.params[p].grad;
@@ -88,6 +89,10 @@ Operand Lowering::result(ValueId id) {
              plan_.memory.loss.exists() && type.shape.rank() == 0) {
     o.buffer = plan_.memory.loss;
     o.stride = size_of(type.dtype);
+    o.begin = micro_.number() * o.stride;
+  } else if (id == rewards_ && plan_.memory.rewards.exists()) {
+    o.buffer = plan_.memory.rewards;
+    o.stride = type.shape.numel(1) * size_of(type.dtype);
     o.begin = micro_.number() * o.stride;
   } else if (id == graph_.loss_weight && plan_.memory.loss_unit > 0) {
     // The weights of all micro-steps follow the losses of all micro-steps.

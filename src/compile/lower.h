@@ -58,6 +58,8 @@ class Lowering {
   IdVector<ValueId, InputId> input_of_;
   // The number of times that a value is an operand of a node or an output of the graph.
   IdVector<ValueId, int> readers_;
+  // The rewards of a preference_loss, which are written to the plan's buffer of rewards.
+  ValueId rewards_;
   // The places of the values of each micro-step whose forward has been emitted, but not its
   // backward.
   std::map<MicroId, IdVector<ValueId, Operand>> places_;

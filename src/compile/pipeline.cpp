@@ -28,6 +28,7 @@
 #include "core/graph/custom_op.h"
 #include "core/graph/ops.h"
 #include "core/graph/param_slice.h"
+#include "core/graph/readers.h"
 #include "core/program/choices.h"
 #include "core/program/mesh.h"
 #include "nn/adapter_keys.h"
@@ -35,10 +36,12 @@
 #include "passes/adapters.h"
 #include "passes/cse.h"
 #include "passes/fusion_rules.h"
+#include "passes/keys.h"
 #include "passes/loss_weight.h"
 #include "passes/precision.h"
 #include "passes/recompute.h"
 #include "passes/rewrite.h"
+#include "passes/token_losses.h"
 #include "update/loss_and_norm.h"
 #include "update/matrix_update.h"
 #include "update/onebit/adam.h"
@@ -69,6 +72,13 @@ void add_engine_buffers(Plan& plan, int64_t accumulation, bool infer) {
   if (weighted)
     plan.zero.memory.eval_weight =
         plan.zero.memory.add(Holds::result, "eval_weight", loss, 1, Tier::device);
+  if (const ValueId rewards = rewards_of(plan.graph); rewards.exists()) {
+    const int64_t count = plan.graph.type(rewards).shape.numel(1);
+    plan.zero.memory.rewards =
+        plan.zero.memory.add(Holds::result, "rewards", loss, count * accumulation, Tier::device);
+    plan.zero.memory.eval_rewards =
+        plan.zero.memory.add(Holds::result, "eval_rewards", loss, count, Tier::device);
+  }
   if (infer && plan.graph.outputs.size() > 1) {
     const TensorType& type = plan.graph.type(plan.graph.outputs[1].value);
     plan.zero.memory.logits = plan.zero.memory.add(
@@ -136,6 +146,7 @@ Graph forward_part(const Graph& forward, const Config& config, bool differentiat
   if (config.fused_head == "always") rewrite(graph, head_rules(0));
   bool pays = !differentiated || config.compute == DS_DTYPE_F32;
   if (config.fused_head == "auto" && pays) rewrite(graph, head_rules(kFewestHeadWords));
+  if (config.get<InferKeys>().token_losses()) infer_token_losses(graph);
   copy_plain_outputs(graph);
   if (config.by_tokens()) weigh_by_targets(graph);
   return graph;

@@ -9,8 +9,8 @@
 namespace ds {
 
 BatchRows BatchRows::part(size_t at, size_t count) const {
-  auto of = [&](std::span<int32_t> all) { return all.empty() ? all : all.subspan(at, count); };
-  return {of(tokens), of(targets), of(begins), of(counted)};
+  auto of = [&](auto all) { return all.empty() ? all : all.subspan(at, count); };
+  return {of(tokens), of(targets), of(begins), of(counted), of(reference)};
 }
 
 void pad(size_t at, size_t count, const BatchRows& to) {
@@ -20,6 +20,7 @@ void pad(size_t at, size_t count, const BatchRows& to) {
   // Each token of padding is a document of its own, so no other token sees it.
   std::iota(rows.begins.begin(), rows.begins.end(), static_cast<int32_t>(at));
   std::ranges::fill(rows.counted, 0);
+  std::ranges::fill(rows.reference, 0.0F);
 }
 
 void check_rows(const BatchRows& to, int64_t wanted) {

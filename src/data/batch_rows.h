@@ -14,8 +14,10 @@ struct BatchRows {
   std::span<int32_t> begins = {};
   // 1 for a token, 0 for padding. Empty if the model does not need it.
   std::span<int32_t> counted = {};
+  // The reference's losses in the rows of a pair's texts. Empty if the loss has no reference.
+  std::span<float> reference = {};
 
-  // Returns elements [at, at + count) of all four spans. The begins are still offsets in the
+  // Returns elements [at, at + count) of all spans. The begins are still offsets in the
   // micro-batch.
   BatchRows part(size_t at, size_t count) const;
 };

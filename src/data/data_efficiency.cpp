@@ -15,6 +15,7 @@
 #include "core/config/refuse.h"
 #include "data/curriculum.h"
 #include "data/keys.h"
+#include "data/preference.h"
 
 namespace ds {
 namespace {
@@ -126,7 +127,8 @@ void complete_documents(Config& c) {
 
 int64_t batch_rows(const Config& config) {
   const DynamicBatchingKeys& d = config.get<DynamicBatchingKeys>();
-  return config.micro_batch * std::max(config.sequence, d.enabled ? d.max_tokens : 0);
+  return config.micro_batch * config.get<PreferenceKeys>().texts() *
+         std::max(config.sequence, d.enabled ? d.max_tokens : 0);
 }
 
 }  // namespace ds

@@ -2,6 +2,8 @@
 // rows, and a row is read from the file when a sample needs it.
 #include "data/documents.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <map>
@@ -16,14 +18,19 @@
 namespace ds {
 
 DocumentSampler::DocumentSampler(const TokenText& text, int64_t sequence, Packing packing,
-                                 uint64_t seed, int64_t batch_samples)
-    : text_(&text), sequence_(sequence), packing_(packing), seed_(seed) {
+                                 uint64_t seed, int64_t batch_samples, int64_t group)
+    : text_(&text), sequence_(sequence), packing_(packing), seed_(seed), group_(group) {
   require(sequence >= 1, "sequence must be at least 1, got {}", sequence);
-  int64_t begin = 0;
+  int64_t begin = 0, documents = 0;
+  size_t first = 0;
   for (const DocumentEnd& end : text.ends()) {
     cut(begin, end);
     begin = end.end;
+    if (group_ == 1 || ++documents % group_ != 0) continue;
+    drop_incomplete(first);
+    first = pieces_.size();
   }
+  for (const Piece& piece : pieces_) cut_short_ += piece.next ? 1 : 0;
   if (packing != Packing::none) {
     pack();
   } else {
@@ -42,9 +49,16 @@ void DocumentSampler::cut(int64_t begin, const DocumentEnd& end) {
     Piece piece{at, static_cast<int32_t>(std::min(sequence_, end.end - at)),
                 at + sequence_ < end.end};
     if (has_target(piece)) pieces_.push_back(piece);
-    if (!end.whole) break;
+    if (!end.whole || group_ > 1) break;
   }
-  if (pieces_.size() == before) ++left_out_;
+  if (group_ == 1 && pieces_.size() == before) ++left_out_;
+}
+
+// Removes the pieces from `first` on, those of a group, unless each document of the group has one.
+void DocumentSampler::drop_incomplete(size_t first) {
+  if (pieces_.size() == first + static_cast<size_t>(group_)) return;
+  pieces_.resize(first);
+  ++left_out_;
 }
 
 // Reads the marks only of a piece that fills a row. A shorter piece is an uncut document, or the
@@ -102,7 +116,7 @@ void DocumentSampler::pack() {
 int64_t DocumentSampler::row(int64_t sample) const {
   require(sample >= 0, "sample must not be negative, got {}", sample);
   int64_t all = epoch_samples();
-  return permute(seed_, sample / all, sample % all, all);
+  return permute(seed_, sample / all, sample % all, all) * group_;
 }
 
 void DocumentSampler::fill(int64_t row, size_t at, const BatchRows& to) const {
@@ -144,8 +158,24 @@ void DocumentSampler::place(int64_t row, size_t at, const BatchRows& to) const {
 }
 
 void DocumentSampler::rows(int64_t first, int64_t count, const BatchRows& to) const {
-  check_rows(to, count * sequence_);
-  for (int64_t i = 0; i < count; ++i) fill(row(first + i), static_cast<size_t>(i * sequence_), to);
+  check_rows(to, count * group_ * sequence_);
+  for (int64_t i = 0; i < count * group_; ++i)
+    fill(row(first + i / group_) + i % group_, static_cast<size_t>(i * sequence_), to);
+}
+
+std::string describe_pairs(const DocumentSampler& pairs, int64_t sequence) {
+  std::string line = fmt::format("{} pairs in rows of {} tokens", pairs.epoch_samples(), sequence);
+  if (pairs.cut_short() > 0) {
+    line += fmt::format(
+        "; {} texts are longer than run.sequence and lose their ends (preference.truncation_mode "
+        "\"keep_start\")",
+        pairs.cut_short());
+  }
+  if (pairs.left_out() > 0) {
+    line += fmt::format("; {} pairs are left out, whose prompts leave no token of an answer",
+                        pairs.left_out());
+  }
+  return line;
 }
 
 // Rows are windows of a stream, so a document also begins at each row.

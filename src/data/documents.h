@@ -24,6 +24,10 @@ enum class Packing : uint8_t { none, joined, isolated };
 // row, so that a model that reads begins computes the same for such a row as one that does not.
 // Each token of padding is a document of its own.
 //
+// With `group` above 1, each `group` consecutive documents form a sample of as many rows, one for
+// each document, such as the two texts of a pair. A group in which a document has no target within
+// its row is left out.
+//
 // Rows depend on the documents alone and are computed once. Each epoch visits them in a random
 // permutation, so sample i is a pure function of (documents, sequence, packing, seed, i), as in
 // TrainSampler.
@@ -32,11 +36,13 @@ class DocumentSampler {
   // The text must outlive the sampler. Throws DS_ERROR_CONFIG if it has fewer than batch_samples
   // rows.
   DocumentSampler(const TokenText& text, int64_t sequence, Packing packing, uint64_t seed,
-                  int64_t batch_samples = 1);
+                  int64_t batch_samples = 1, int64_t group = 1);
 
-  int64_t epoch_samples() const { return static_cast<int64_t>(rows_.size()) - 1; }
-  // Returns the number of documents that have no target within a row.
+  int64_t epoch_samples() const { return (static_cast<int64_t>(rows_.size()) - 1) / group_; }
+  // Returns the number of documents, or of groups, that have no target within a row.
   int64_t left_out() const { return left_out_; }
+  // Returns the number of documents in rows that were cut.
+  int64_t cut_short() const { return cut_short_; }
   // Returns the number of tokens of a row, without its padding.
   int64_t length(int64_t row) const;
   // Writes the documents of row `row` from token `at` of a micro-batch on. pad() must have filled
@@ -44,7 +50,7 @@ class DocumentSampler {
   void place(int64_t row, size_t at, const BatchRows& to) const;
   // Writes row `row` with its padding.
   void fill(int64_t row, size_t at, const BatchRows& to) const;
-  // Returns the row that is sample `sample` of the training stream.
+  // Returns the first row of sample `sample` of the training stream.
   int64_t row(int64_t sample) const;
   // Fills rows like TrainSampler::rows, and also sets begins.
   void rows(int64_t first, int64_t count, const BatchRows& to) const;
@@ -58,6 +64,7 @@ class DocumentSampler {
     bool next = false;
   };
   void cut(int64_t begin, const DocumentEnd& end);
+  void drop_incomplete(size_t first);
   bool has_target(const Piece& piece) const;
   void one_a_row();
   void pack();
@@ -66,12 +73,17 @@ class DocumentSampler {
   int64_t sequence_;
   const Packing packing_;
   uint64_t seed_;
+  // The number of documents in a sample, unless they are packed.
+  const int64_t group_;
   // The pieces in the order of rows.
   std::vector<Piece> pieces_;
   // Index of the first piece of each row, then the number of pieces.
   std::vector<int64_t> rows_;
-  int64_t left_out_ = 0;
+  int64_t left_out_ = 0, cut_short_ = 0;
 };
+
+// Returns a line for the log about pairs of documents in rows of `sequence` tokens.
+std::string describe_pairs(const DocumentSampler& pairs, int64_t sequence);
 
 // Sets `begins` for rows of `sequence` tokens of a stream in which `separator` ends each document
 // (-1: no token does, and each row is one document). The token after a separator belongs to the

@@ -7,6 +7,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <optional>
 #include <span>
@@ -23,6 +24,7 @@
 #include "core/config/refuse.h"
 #include "data/data_files.h"
 #include "data/line_file.h"
+#include "data/pairs.h"
 #include "io/file.h"
 #include "io/file_kind.h"
 
@@ -199,6 +201,13 @@ class JsonlFiles {
   int64_t kept_ = 0;
 };
 
+// Returns the texts of a line. Each becomes a document.
+std::vector<std::string> texts_of(const std::string& line, const std::string& where, bool pairs) {
+  if (!pairs) return {line};
+  const std::array<std::string, 2> both = pair_lines(line, where);
+  return {both.begin(), both.end()};
+}
+
 // Returns whether a line is held out. As for files of a corpus, the hash of its content decides.
 bool by_hash(const std::string& line, double share) {
   return static_cast<double>(hash64(line)) * 0x1p-64 < share;
@@ -238,12 +247,14 @@ JsonlFacts write_jsonl_documents(const JsonlOptions& options, const ChatEncoder&
   files.for_each_line([&](const std::string& line, const std::string& where) {
     bool out = heldout && (tail ? number >= kept : by_hash(line, options.heldout));
     ++number;
-    Document document = encoder.encode(line, where);
-    // A file without marks holds only documents in which every token is a target.
-    std::span<const uint8_t> marks = document.targets;
-    (out ? *heldout : train).add(document.tokens, format.marked ? marks : marks.first(0));
+    for (const std::string& text : texts_of(line, where, options.pairs)) {
+      Document document = encoder.encode(text, where);
+      // A file without marks holds only documents in which every token is a target.
+      std::span<const uint8_t> marks = document.targets;
+      (out ? *heldout : train).add(document.tokens, format.marked ? marks : marks.first(0));
+      if (!out) facts.targets += std::ranges::count(document.targets, 1);
+    }
     ++(out ? facts.heldout : facts.train);
-    if (!out) facts.targets += std::ranges::count(document.targets, 1);
   });
   // The hash and the choice of held-out lines come from the first reading.
   if (number != lines) {

@@ -19,6 +19,8 @@ struct JsonlOptions {
   const volatile int32_t* stop = nullptr;
   // The lines, in place of files, unless it is "".
   std::string text;
+  // Whether each line is a pair (data/pairs.h), which becomes two documents.
+  bool pairs = false;
 };
 struct JsonlFacts {
   // Numbers of lines.

@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/config/config.h"
 #include "data/data_efficiency.h"
+#include "data/preference.h"
 
 namespace ds {
 namespace {
@@ -47,7 +48,11 @@ Factor rows_of_a_sample(const Config& c) {
 // layer.
 void check_sizes(const Config& c) {
   constexpr double kTokens = 2147483647, kWeights = 0x1p43, kValues = 0x1p50;
-  const Factor micro{"train_micro_batch_size_per_gpu", real(c.micro_batch)},
+  // A pair has two texts.
+  const bool pairs = c.get<PreferenceKeys>().on();
+  const Factor micro{
+      pairs ? "2 * train_micro_batch_size_per_gpu" : "train_micro_batch_size_per_gpu",
+      real(c.micro_batch) * (pairs ? 2 : 1)},
       sequence = rows_of_a_sample(c);
   // Without a family the sizes are those of the caller's graph or of a folder.
   if (c.model.family.empty()) return;

@@ -30,6 +30,7 @@
 #include "data/data_efficiency.h"
 #include "data/dataset.h"
 #include "data/keys.h"
+#include "data/preference.h"
 #include "diagnostics/audit_step.h"
 #include "engine/threads.h"
 #include "nn/models/hf.h"
@@ -133,7 +134,7 @@ class Audit {
     } else {
       scratch_ = std::make_unique<Scratch>();
       prepare_run_data(config_.get<DataKeys>(), inputs_->vocabulary(), use, scratch_->path(),
-                       nullptr);
+                       nullptr, config_.get<PreferenceKeys>().on());
     }
     data_ = std::make_unique<RunData>(config_, inputs_->vocabulary(), use, comm_.rank(),
                                       comm_.size(), scratch_ ? scratch_->path() : "", random);

@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <string>
@@ -351,8 +352,20 @@ EvalLeaf Engine::eval_alone(std::span<const InputView> inputs, const StreamRef& 
     if (plan_.zero.memory.eval_weight.exists())
       runtime_.memory().read(runtime_.buffer(plan_.zero.memory.eval_weight), 0, &own.weight,
                              sizeof own.weight);
+    if (plan_.zero.memory.eval_rewards.exists())
+      runtime_.memory().read(runtime_.buffer(plan_.zero.memory.eval_rewards), 0, own.rewards.data(),
+                             sizeof own.rewards);
   });
   return own;
+}
+
+std::vector<PairRewards> Engine::rewards() {
+  const BufferId of_step = plan_.zero.memory.rewards;
+  if (!of_step.exists()) return {};
+  std::vector<PairRewards> out(static_cast<size_t>(config().accumulation));
+  runtime_.memory().read(runtime_.buffer(of_step), 0, out.data(),
+                         std::ssize(out) * int64_t{sizeof(PairRewards)});
+  return out;
 }
 
 Inferred Engine::infer(std::span<const InputView> inputs, const StreamRef& stream) {

@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -32,10 +33,15 @@ struct InputView {
   int64_t numel = 0;
 };
 
+// Means over the pairs of a micro-batch: the rewards of the chosen and of the rejected texts, the
+// share of pairs whose chosen text has the larger one, and the difference of both.
+using PairRewards = std::array<float, 4>;
+
 // The loss of one evaluated batch and its weight: 1 or, with loss_average "tokens", the number of
 // its targets.
 struct EvalLeaf {
   float loss = 0, weight = 1;
+  PairRewards rewards = {};
 };
 
 // Output 1 of a graph as f32, row-major.
@@ -78,7 +84,10 @@ class Engine final : public EngineBody {
   // Returns the loss of only this rank's batch. All ranks make the call, but they do not exchange
   // their losses.
   EvalLeaf eval_alone(std::span<const InputView> inputs, const StreamRef& stream = nullptr);
-  // Collective: returns output 1 of the graph.
+  // Returns the rewards of each micro-step of the last step on this rank, or nothing if the loss
+  // does not compare pairs.
+  std::vector<PairRewards> rewards();
+  // Collective: returns output 1 of the graph, or the losses of single targets (InferKeys).
   Inferred infer(std::span<const InputView> inputs, const StreamRef& stream = nullptr);
 
   // Calls StepControl::scale_rates; all ranks must make the same call.

@@ -152,6 +152,7 @@ void EventFile::write(const StepRecord& r) {
   scalar("train/loss", r.step, r.loss);
   scalar("train/lr", r.step, r.lr);
   scalar("train/grad_norm", r.step, r.grad_norm);
+  rewards("train", r.step, r.rewards);
   if (!std::isnan(r.loss_scale)) scalar("train/loss_scale", r.step, r.loss_scale);
   if (r.save_seconds > 0) scalar("train/save_seconds", r.step, r.save_seconds);
   scalar("speed/tokens_per_second", r.step, r.tokens_per_second);
@@ -167,6 +168,18 @@ void EventFile::write(const SkippedRecord& r) {
   if (!std::isnan(r.loss_scale)) scalar("train/loss_scale", r.step, r.loss_scale);
 }
 
-void EventFile::write(const EvalRecord& r) { scalar("heldout/loss", r.step, r.loss); }
+void EventFile::write(const EvalRecord& r) {
+  scalar("heldout/loss", r.step, r.loss);
+  rewards("heldout", r.step, r.rewards);
+}
+
+// The names are those that TRL writes.
+void EventFile::rewards(const std::string& of, int64_t step, const RewardRecord& r) {
+  if (!r.measured()) return;
+  scalar(of + "/rewards/chosen", step, r.chosen);
+  scalar(of + "/rewards/rejected", step, r.rejected);
+  scalar(of + "/rewards/accuracies", step, r.accuracy);
+  scalar(of + "/rewards/margins", step, r.margin);
+}
 
 }  // namespace ds

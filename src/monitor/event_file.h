@@ -19,6 +19,7 @@ class EventFile {
   // TensorBoard drop later steps of the earlier files. Throws DS_ERROR_IO.
   explicit EventFile(const std::string& folder, std::optional<int64_t> goes_on_from = {});
   void scalar(std::string_view tag, int64_t step, double value);
+  void rewards(const std::string& of, int64_t step, const RewardRecord& rewards);
   // Writes train/loss, train/lr, train/grad_norm, speed/tokens_per_second, speed/seconds_per_step
   // and memory/<tier>; also train/loss_scale and train/save_seconds if the step has them.
   void write(const StepRecord& record);

@@ -67,6 +67,14 @@ std::string scale_text(const StepRecord& record) {
   return std::isnan(record.loss_scale) ? "" : fmt::format("  scale {}", record.loss_scale);
 }
 
+// Returns, for example, "  rewards 0.0120 -0.0340  margin 0.0460  accuracy 0.750", or "" without
+// pairs.
+std::string rewards_text(const RewardRecord& rewards) {
+  if (!rewards.measured()) return "";
+  return fmt::format("  rewards {:.4f} {:.4f}  margin {:.4f}  accuracy {:.3f}", rewards.chosen,
+                     rewards.rejected, rewards.margin, rewards.accuracy);
+}
+
 // Returns the width of a text on a terminal, assuming one column for each UTF-8 character.
 size_t columns_of(std::string_view text) {
   return static_cast<size_t>(
@@ -77,10 +85,10 @@ size_t columns_of(std::string_view text) {
 
 std::string progress_line(const StepRecord& record, double heldout, double remaining,
                           const ProgressOptions& options) {
-  std::string text = fmt::format("step {}  {}  lr {:.3e}  norm {:.3f}{}  {} tokens/s  ETA {}",
-                                 step_text(record, options), loss_text(record, heldout), record.lr,
-                                 record.grad_norm, scale_text(record),
-                                 count_text(record.tokens_per_second), duration_text(remaining));
+  std::string text = fmt::format(
+      "step {}  {}{}  lr {:.3e}  norm {:.3f}{}  {} tokens/s  ETA {}", step_text(record, options),
+      loss_text(record, heldout), rewards_text(record.rewards), record.lr, record.grad_norm,
+      scale_text(record), count_text(record.tokens_per_second), duration_text(remaining));
   std::string memory = memory_text(record.bytes, options.plan);
   return memory.empty() ? text : text + "  " + memory;
 }
@@ -152,7 +160,8 @@ void Progress::draw(const StepRecord& record) {
 
 void Progress::eval(const EvalRecord& record) {
   heldout_ = record.loss;
-  message(fmt::format("step {}  held-out loss {:.4f}", record.step, record.loss));
+  message(fmt::format("step {}  held-out loss {:.4f}{}", record.step, record.loss,
+                      rewards_text(record.rewards)));
 }
 
 // Erases the bar, prints the line in its place, and draws the bar on the next line.

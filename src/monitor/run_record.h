@@ -20,6 +20,14 @@ struct TierBytes {
   bool operator==(const TierBytes&) const = default;
 };
 
+// Means over pairs of a chosen and a rejected text; NaN in a run on other data.
+struct RewardRecord {
+  double chosen = std::numeric_limits<double>::quiet_NaN(), rejected = chosen;
+  // The share of pairs whose chosen text has the larger reward, and the mean difference.
+  double accuracy = chosen, margin = chosen;
+  bool measured() const { return chosen == chosen; }
+};
+
 // One optimizer step. Values that do not exist are NaN.
 struct StepRecord {
   // Number of the step, counted from 1.
@@ -40,6 +48,7 @@ struct StepRecord {
   double save_seconds = 0;
   // Samples used up to and including this step.
   int64_t samples = 0;
+  RewardRecord rewards;
 };
 
 // A skipped step, which updated nothing. Values that do not exist are NaN.
@@ -60,6 +69,7 @@ struct EvalRecord {
   double loss = 0;
   // Samples used by the steps before the evaluation.
   int64_t samples = 0;
+  RewardRecord rewards;
 };
 
 // Calls and bytes of one collective.

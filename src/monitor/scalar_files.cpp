@@ -91,6 +91,7 @@ void ScalarFiles::write(const StepRecord& r) {
   scalar("Train/Samples/train_loss", r.samples, r.loss);
   scalar("Train/Samples/lr", r.samples, r.lr);
   scalar("Train/Samples/grad_norm", r.samples, r.grad_norm);
+  rewards("Train/Samples", r.samples, r.rewards);
   if (!std::isnan(r.loss_scale)) scalar("Train/Samples/loss_scale", r.samples, r.loss_scale);
 }
 
@@ -102,6 +103,15 @@ void ScalarFiles::write(const SkippedRecord& r) {
 
 void ScalarFiles::write(const EvalRecord& r) {
   scalar("Eval/Samples/eval_loss", r.samples, r.loss);
+  rewards("Eval/Samples", r.samples, r.rewards);
+}
+
+void ScalarFiles::rewards(const std::string& of, int64_t samples, const RewardRecord& r) {
+  if (!r.measured()) return;
+  scalar(of + "/rewards/chosen", samples, r.chosen);
+  scalar(of + "/rewards/rejected", samples, r.rejected);
+  scalar(of + "/rewards/accuracies", samples, r.accuracy);
+  scalar(of + "/rewards/margins", samples, r.margin);
 }
 
 void ScalarFiles::sync() {
@@ -111,6 +121,14 @@ void ScalarFiles::sync() {
 namespace {
 
 constexpr std::string_view kStepMember = R"({"step": )";
+
+void add_rewards(Json& line, const RewardRecord& rewards) {
+  if (!rewards.measured()) return;
+  line.set("rewards/chosen", number_or_null(rewards.chosen));
+  line.set("rewards/rejected", number_or_null(rewards.rejected));
+  line.set("rewards/accuracies", number_or_null(rewards.accuracy));
+  line.set("rewards/margins", number_or_null(rewards.margin));
+}
 
 }  // namespace
 
@@ -127,6 +145,7 @@ void MetricsJsonl::write(const StepRecord& r) {
   line.set("tokens_per_second", number_or_null(r.tokens_per_second));
   line.set("seconds", number_or_null(r.seconds));
   line.set("loss_scale", number_or_null(r.loss_scale));
+  add_rewards(line, r.rewards);
   line.set("save_seconds", r.save_seconds);
   line.set("device_bytes", r.bytes.device);
   line.set("host_bytes", r.bytes.host);
@@ -148,6 +167,7 @@ void MetricsJsonl::write(const EvalRecord& r) {
   Json line = Json::Object{};
   line.set("step", r.step);
   line.set("heldout_loss", number_or_null(r.loss));
+  add_rewards(line, r.rewards);
   file_.append(line.dump() + "\n");
 }
 

@@ -26,6 +26,7 @@ class ScalarFiles {
  private:
   AppendFile& open(std::string_view event);
   void scalar(std::string_view event, int64_t samples, double value);
+  void rewards(const std::string& of, int64_t samples, const RewardRecord& rewards);
   std::string folder_;
   int64_t kept_samples_ = 0;
   std::map<std::string, AppendFile, std::less<>> files_;

@@ -12,6 +12,7 @@
 #include "data/curriculum.h"
 #include "data/data_efficiency.h"
 #include "data/keys.h"
+#include "data/preference.h"
 #include "data/sizes.h"
 #include "monitor/keys.h"
 #include "nn/adapter_keys.h"
@@ -20,6 +21,7 @@
 #include "optim/keys.h"
 #include "optim/rate_rules.h"
 #include "optim/schedule_keys.h"
+#include "passes/keys.h"
 #include "run/keys.h"
 #include "update/keys.h"
 #include "zero/keys.h"
@@ -47,6 +49,7 @@ std::vector<ConfigSection>& config_sections() {
       {exchange_keys},
       {compression_keys},
       {engine_keys},
+      {infer_keys},
       {precision_keys},
       {optimizer_keys, {complete_optimizer, complete_state_types}},
       {scheduler_keys, {complete_schedule, check_groups}},
@@ -60,12 +63,13 @@ std::vector<ConfigSection>& config_sections() {
       {adapter_keys, {complete_adapter, take_adapter_folder}},
       {curriculum_keys},
       {data_efficiency_keys},
+      {preference_keys, {complete_preference}},
       {data_keys,
        {check_masking, check_data, check_curriculum, complete_data_efficiency, complete_documents}},
       {run_keys, {check_bars, check_sizes}},
       // Checks that concern several sections.
       {nullptr,
-       {check_tiers, check_activations, check_quantization, check_compressed,
+       {check_preference, check_tiers, check_activations, check_quantization, check_compressed,
         check_gradient_compression, complete_precision, check_leaves, complete_reduction,
         warn_of_codes, warn_of_forgotten_switches, warn_of_late_report, fill_from_own_model}}};
   return sections;

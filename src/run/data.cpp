@@ -27,6 +27,7 @@
 #include "data/jsonl.h"
 #include "data/keys.h"
 #include "data/masking.h"
+#include "data/preference.h"
 #include "data/token_file.h"
 #include "data/token_text.h"
 #include "io/file.h"
@@ -143,6 +144,7 @@ RunData::RunData(const Config& config, int64_t vocabulary, TextUse use, int rank
       accumulation_(config.accumulation),
       sequence_(config.sequence),
       batch_samples_(micro_batch_ * accumulation_ * world),
+      texts_(config.get<PreferenceKeys>().texts()),
       curriculum_(config.get<CurriculumKeys>()),
       documents_(config.model.documents),
       packing_(packing_of(config)),
@@ -157,6 +159,11 @@ RunData::RunData(const Config& config, int64_t vocabulary, TextUse use, int rank
   if (batch_ && config.get<DynamicBatchingKeys>().enabled) {
     refuse("data_efficiency.data_sampling.dynamic_batching.enabled",
            "true works only with documents from files; this run gets its batches from a function");
+  }
+  if (batch_ && texts_ > 1) {
+    refuse("preference.loss_type",
+           "\"{}\" works only with pairs from files; this run gets its batches from a function",
+           config.get<PreferenceKeys>().loss_type);
   }
   if (batch_) return;
   std::string tokenizer = run_tokenizer(folder, data.tokenizer);
@@ -183,10 +190,10 @@ void RunData::open_samplers(const Config& config, int64_t vocabulary, TextUse us
              "tokens");
     }
     train_documents_.emplace(dataset_.train, sequence_, packing_, config.seed,
-                             dynamic.enabled ? 0 : batch_samples_);
+                             dynamic.enabled ? 0 : batch_samples_, texts_);
     if (dynamic.enabled) open_dynamic(dynamic);
     if (dataset_.heldout.documents() > 0) {
-      heldout_documents_.emplace(dataset_.heldout, sequence_, packing_, config.seed, 0);
+      heldout_documents_.emplace(dataset_.heldout, sequence_, packing_, config.seed, 0, texts_);
       if (heldout_documents_->epoch_samples() == 0) heldout_documents_.reset();
     }
     return;
@@ -228,6 +235,8 @@ bool RunData::fill(int64_t step, int32_t micro, const BatchRows& to) const {
     std::ranges::fill(to.counted, 1);
   } else if (train_documents_) {
     train_documents_->rows(first_of(leaf), micro_batch_, to);
+    for (int64_t i = 0; i < micro_batch_ && reference_; ++i)
+      put_reference(reference_->train, train_documents_->row(first_of(leaf) + i), i, to);
   } else {
     train_->rows(first_of(leaf), micro_batch_, to);
   }
@@ -275,9 +284,9 @@ void RunData::open_dynamic(const DynamicBatchingKeys& dynamic) {
 // micro-batch is then padding: documents of one token without a target.
 int64_t RunData::tokens_of(int64_t step) const {
   if (!dynamic_)
-    return micro_batch_ * (curriculum_.enabled && shortens()
-                               ? curriculum_difficulty(curriculum_, step)
-                               : sequence_);
+    return micro_batch_ * texts_ *
+           (curriculum_.enabled && shortens() ? curriculum_difficulty(curriculum_, step)
+                                              : sequence_);
   int64_t most = 0, first = first_sample();
   for (int64_t leaf = first; leaf < first + batch_samples_; leaf += micro_batch_) {
     int64_t sum = 0;
@@ -295,10 +304,9 @@ int64_t RunData::real_tokens(int64_t step) const {
   if (!train_documents_) return batch_samples_ * length;
   int64_t sum = 0;
   for (int64_t i = first_sample(), end = i + batch_samples_; i < end; ++i) {
-    if (!dynamic_) {
-      sum += std::min(train_documents_->length(train_documents_->row(i)), length);
-      continue;
-    }
+    for (int64_t t = 0; t < texts_ && !dynamic_; ++t)
+      sum += std::min(train_documents_->length(train_documents_->row(i) + t), length);
+    if (!dynamic_) continue;
     for (int64_t row : dynamic_->group(i)) sum += train_documents_->length(row);
   }
   return sum;
@@ -352,17 +360,18 @@ int64_t RunData::heldout_rows() const {
 }
 
 void RunData::fill_heldout(int64_t first, int64_t total, const BatchRows& to) const {
-  check_rows(to, micro_batch_ * sequence_);
+  check_rows(to, micro_batch_ * texts_ * sequence_);
   const int64_t all = heldout_rows();
   for (int64_t i = 0; i < micro_batch_; ++i) {
     const int64_t index = first + i;
-    const auto at = static_cast<size_t>(i * sequence_);
+    const auto at = static_cast<size_t>(i * texts_ * sequence_);
     // Computes index * all / total, split so that the product stays within 64 bits.
     const int64_t row = all / total * index + all % total * index / total;
     if (index >= total) {
-      pad(at, static_cast<size_t>(sequence_), to);
+      pad(at, static_cast<size_t>(texts_ * sequence_), to);
     } else if (heldout_documents_) {
-      heldout_documents_->fill(row, at, to);
+      fill_sample(*heldout_documents_, row * texts_, i, to);
+      if (reference_) put_reference(reference_->heldout, row * texts_, i, to);
     } else {
       heldout_->fill(row, at, to);
     }
@@ -384,8 +393,44 @@ int64_t RunData::heldout_targets() const {
   return out;
 }
 
+// Writes the texts of a sample, whose first row is `row`, as sample `index` of a micro-batch.
+void RunData::fill_sample(const DocumentSampler& documents, int64_t row, int64_t index,
+                          const BatchRows& to) const {
+  for (int64_t t = 0; t < texts_; ++t)
+    documents.fill(row + t, static_cast<size_t>((index * texts_ + t) * sequence_), to);
+}
+
+void RunData::put_reference(std::span<const double> sums, int64_t row, int64_t index,
+                            const BatchRows& to) const {
+  for (int64_t t = 0; t < texts_; ++t) {
+    place_reference(sums[static_cast<size_t>(row + t)],
+                    to.part(static_cast<size_t>((index * texts_ + t) * sequence_),
+                            static_cast<size_t>(sequence_)));
+  }
+}
+
+int64_t RunData::pairs(bool heldout) const {
+  const auto& documents = heldout ? heldout_documents_ : train_documents_;
+  return documents ? documents->epoch_samples() : 0;
+}
+
+// Fills a micro-batch with pairs in the order of the documents. Pairs from `end` on are padding.
+void RunData::fill_pairs(bool heldout, int64_t first, const BatchRows& to) const {
+  const DocumentSampler& documents = heldout ? *heldout_documents_ : *train_documents_;
+  for (int64_t i = 0; i < micro_batch_; ++i) {
+    if (first + i < documents.epoch_samples()) {
+      fill_sample(documents, (first + i) * texts_, i, to);
+    } else {
+      pad(static_cast<size_t>(i * texts_ * sequence_), static_cast<size_t>(texts_ * sequence_), to);
+    }
+  }
+}
+
+void RunData::take_reference(ReferenceLosses losses) { reference_ = std::move(losses); }
+
 std::string RunData::rows() const {
   if (!train_documents_) return "";
+  if (texts_ > 1) return describe_pairs(*train_documents_, sequence_);
   if (dynamic_) {
     return fmt::format("{} documents in {} steps; {} pieces of documents are in no step",
                        dataset_.train.documents(), dynamic_->groups() / batch_samples_,
@@ -403,6 +448,7 @@ Json RunData::record() const {
   if (batch_) return out;
   out.set("train.tokens", dataset_.train.hash());
   out.set("heldout.tokens", dataset_.heldout.hash());
+  if (reference_) out.set("reference.losses", reference_->hash);
   return out;
 }
 
@@ -508,25 +554,27 @@ static void copy_tokenizer(const std::string& name, const std::string& folder) {
 // Writes the token files of conversations, one document for each. Unless the loss is on all tokens,
 // each token is marked as a target or not.
 static TextFacts prepare_jsonl(const DataKeys& data, const Tokenizer& tokenizer,
-                               const std::string& folder, const volatile int32_t* stop) {
+                               const std::string& folder, const volatile int32_t* stop,
+                               bool pairs) {
   ChatEncoder encoder(tokenizer, data.tokenizer, data.chat_template, data.loss_on == "all");
   TokenWriter::Options format{tokenizer.vocab(), tokenizer_hash(data.tokenizer), true,
                               data.loss_on != "all"};
   JsonlFacts facts =
-      write_jsonl_documents({data.paths, data.heldout, stop, data.text}, encoder, format,
+      write_jsonl_documents({data.paths, data.heldout, stop, data.text, pairs}, encoder, format,
                             folder + "/train.tokens", folder + "/heldout.tokens");
   return {describe(facts), 0, 0};
 }
 
 TextFacts prepare_run_data(const DataKeys& data, int64_t vocabulary, TextUse use,
-                           const std::string& folder, const volatile int32_t* stop) {
+                           const std::string& folder, const volatile int32_t* stop, bool pairs) {
   check_data_given(data);
   // A bad tokenizer should be refused before reading the text, which takes longer.
   std::unique_ptr<const Tokenizer> tokenizer = chosen_tokenizer(data, vocabulary, use);
   make_folders(folder);
   if (data.format != "text") {
     copy_tokenizer(data.tokenizer, folder + "/tokenizer");
-    return data.format == "jsonl" ? prepare_jsonl(data, *tokenizer, folder, stop) : TextFacts();
+    return data.format == "jsonl" ? prepare_jsonl(data, *tokenizer, folder, stop, pairs)
+                                  : TextFacts();
   }
   Corpus corpus =
       read_corpus({data.paths, data.heldout, data.max_bytes, data.strip_licences, stop, data.text});

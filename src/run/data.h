@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "data/keys.h"
 #include "data/masking.h"
 #include "data/tokenizer.h"
+#include "run/reference.h"
 #include "run/train_options.h"
 
 namespace ds {
@@ -71,6 +73,16 @@ class RunData {
   // Fills the micro_batch rows from index `first` on, out of `total` rows that are spread evenly
   // over all held-out rows. Rows from index `total` on are padding.
   void fill_heldout(int64_t first, int64_t total, const BatchRows& to) const;
+  // Returns the number of texts of a sample: 2 for a pair.
+  int64_t texts() const { return texts_; }
+  // Returns the number of training or held-out pairs.
+  int64_t pairs(bool heldout) const;
+  // Fills a micro-batch with the pairs from index `first` on, in the order of their documents.
+  // Pairs beyond the last one are padding.
+  void fill_pairs(bool heldout, int64_t first, const BatchRows& to) const;
+  // Takes the reference's losses, which fill() and fill_heldout() then write to their rows.
+  void take_reference(ReferenceLosses losses);
+  bool has_reference() const { return reference_.has_value(); }
   // Returns the number of targets in a held-out text that is a stream.
   int64_t heldout_targets() const;
 
@@ -107,6 +119,10 @@ class RunData {
   // These return the index of the first sample of the next step, and of one of its leaves.
   int64_t first_sample() const;
   int64_t first_of(int64_t leaf) const { return first_sample() + leaf * micro_batch_; }
+  void fill_sample(const DocumentSampler& documents, int64_t row, int64_t index,
+                   const BatchRows& to) const;
+  void put_reference(std::span<const double> sums, int64_t row, int64_t index,
+                     const BatchRows& to) const;
   // Fills a leaf with groups of documents, which vary in number and length.
   void fill_dynamic(int64_t step, int64_t leaf, const BatchRows& to) const;
   // Returns whether a curriculum shortens the rows themselves instead of only removing targets.
@@ -119,6 +135,8 @@ class RunData {
   const int64_t micro_batch_, accumulation_, sequence_;
   // Number of samples in a step.
   const int64_t batch_samples_;
+  // Number of texts in a sample.
+  const int64_t texts_;
   const CurriculumKeys curriculum_;
   // Whether the model isolates documents from each other.
   const bool documents_;
@@ -136,6 +154,7 @@ class RunData {
   std::optional<HeldoutSampler> heldout_;
   // The samplers for documents, used in place of train_ and heldout_.
   std::optional<DocumentSampler> train_documents_, heldout_documents_;
+  std::optional<ReferenceLosses> reference_;
   // Groups of rows of train_documents_, with dynamic batching.
   std::optional<DynamicBatches> dynamic_;
   std::string lr_scaling_;
@@ -168,6 +187,7 @@ struct TextFacts {
 // and the tokenizer has none, or if the vocabulary is too small to learn; throws DS_ERROR_USER if
 // *stop [nullable] becomes non-zero meanwhile.
 TextFacts prepare_run_data(const DataKeys& data, int64_t vocabulary, TextUse use,
-                           const std::string& folder, const volatile int32_t* stop);
+                           const std::string& folder, const volatile int32_t* stop,
+                           bool pairs = false);
 
 }  // namespace ds

@@ -32,6 +32,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kRuns = "runs";
+constexpr const char* kReference = "data/reference.losses";
 constexpr int64_t kMostConfig = int64_t{16} << 20;
 
 // The folder of a run's copies of further chat templates.
@@ -49,8 +50,8 @@ void require_own_files(const std::string& folder) {
 void require_own_run(const RunFolder& run) {
   // The path of the run folder itself may be a link.
   require_own_folder(run.path + "/.");
-  for (const char* name :
-       {"lock", kRunConfig, "metrics.csv", "data/train.tokens", "data/heldout.tokens"}) {
+  for (const char* name : {"lock", kRunConfig, "metrics.csv", "data/train.tokens",
+                           "data/heldout.tokens", kReference}) {
     require_own_file(run.file(name));
   }
   for (const char* name : {"data", "data/tokenizer", "checkpoints", "flight", "model"}) {
@@ -126,7 +127,8 @@ void discard_run_folder(RunFolder& folder) noexcept {
     if (!users) fs::remove(folder.path + "/" + name, ignored);
   };
   for (const char* name : kTokenizerFiles) remove(std::string("data/tokenizer/") + name);
-  for (const char* name : {kRunConfig, "metrics.csv", "data/train.tokens", "data/heldout.tokens"})
+  for (const char* name :
+       {kRunConfig, "metrics.csv", "data/train.tokens", "data/heldout.tokens", kReference})
     remove(name);
   for (fs::directory_iterator entry(folder.file(kTemplates), ignored), end;
        !ignored && entry != end; entry.increment(ignored)) {

@@ -6,12 +6,17 @@
 
 #include "core/base/contains.h"
 #include "core/base/error.h"
+#include "data/masking.h"
+#include "nn/models/preference.h"
 
 namespace ds {
 
 ModelInputs::ModelInputs(const HfModel& model, int64_t count, int64_t seq,
                          std::vector<int32_t> mask, std::vector<int32_t> types, int64_t unit)
-    : mask_(std::move(mask)), types_(std::move(types)), position_offset_(model.position_offset) {
+    : mask_(std::move(mask)),
+      types_(std::move(types)),
+      sequence_(seq),
+      position_offset_(model.position_offset) {
   const Graph& graph = model.graph;
   documents_ = graph.find_value("begin").exists();
   // Until a batch supplies documents, each sequence is one document.
@@ -40,6 +45,12 @@ ModelInputs::ModelInputs(const HfModel& model, int64_t count, int64_t seq,
     } else if (name == "counted") {
       kinds_.push_back(Kind::counted);
       counted_.assign(static_cast<size_t>(count), 1);
+    } else if (name == kReferenceInput) {
+      kinds_.push_back(Kind::reference);
+      reference_.assign(static_cast<size_t>(count), 0);
+    } else if (name == kChosenTokens || name == kChosenTargets) {
+      kinds_.push_back(name == kChosenTokens ? Kind::chosen_tokens : Kind::chosen_targets);
+      chosen_.assign(static_cast<size_t>(count), kNoTarget);
     } else if (name == "begin") {
       kinds_.push_back(Kind::begins);
     } else if (name == "positions") {
@@ -76,15 +87,34 @@ void ModelInputs::set_documents(std::span<const int32_t> begins, int64_t unit) {
   }
 }
 
+bool ModelInputs::takes_chosen(Kind kind) {
+  return kind == Kind::chosen_tokens || kind == Kind::chosen_targets;
+}
+
 bool ModelInputs::takes(Kind kind) const { return contains(kinds_, kind); }
 
-bool ModelInputs::counts() const { return takes(Kind::counted); }
+bool ModelInputs::counts() const { return takes(Kind::counted) || takes(Kind::chosen_tokens); }
+
+bool ModelInputs::referred() const { return takes(Kind::reference); }
+
+// Fills the targets of the chosen texts, which are every other row of `sequence_` tokens. With
+// chosen_tokens, each token of the text except the first is a target, those of the prompt, too.
+void ModelInputs::set_chosen(const BatchRows& rows) {
+  const bool all = takes(Kind::chosen_tokens) && !rows.counted.empty();
+  chosen_.assign(rows.targets.size(), kNoTarget);
+  for (size_t i = 0; i < chosen_.size(); ++i) {
+    const auto row = static_cast<int64_t>(i) / sequence_, at = static_cast<int64_t>(i) % sequence_;
+    if (row % 2 != 0) continue;
+    const bool next = all && at + 1 < sequence_ && rows.counted[i + 1] != 0;
+    chosen_[i] = next ? rows.tokens[i + 1] : rows.targets[i];
+  }
+}
 
 // Masks, types, begins and positions are stored for full sequences, so a shorter sequence would get
 // those of other tokens.
 bool ModelInputs::any_length() const {
   return !takes(Kind::mask) && !takes(Kind::types) && !takes(Kind::begins) &&
-         !takes(Kind::positions);
+         !takes(Kind::positions) && !takes(Kind::reference) && chosen_.empty();
 }
 
 std::vector<InputView> ModelInputs::views(std::span<const int32_t> tokens,
@@ -92,12 +122,17 @@ std::vector<InputView> ModelInputs::views(std::span<const int32_t> tokens,
   auto count = static_cast<int64_t>(tokens.size());
   std::vector<InputView> out;
   for (Kind kind : kinds_) {
+    if (kind == Kind::reference) {
+      out.push_back({reference_.data(), DS_DTYPE_F32, count});
+      continue;
+    }
     const int32_t* data = kind == Kind::tokens    ? tokens.data()
                           : kind == Kind::targets ? targets.data()
                           : kind == Kind::mask    ? mask_.data()
                           : kind == Kind::types   ? types_.data()
                           : kind == Kind::begins  ? begins_.data()
                           : kind == Kind::counted ? counted_.data()
+                          : takes_chosen(kind)    ? chosen_.data()
                                                   : positions_.data();
     out.push_back({data, DS_DTYPE_I32, count});
   }
@@ -107,6 +142,8 @@ std::vector<InputView> ModelInputs::views(std::span<const int32_t> tokens,
 std::vector<InputView> ModelInputs::views(const BatchRows& rows, int64_t unit) {
   if (documents_) set_documents(rows.begins, unit);
   if (!counted_.empty()) counted_.assign(rows.counted.begin(), rows.counted.end());
+  if (!rows.reference.empty()) reference_.assign(rows.reference.begin(), rows.reference.end());
+  if (!chosen_.empty()) set_chosen(rows);
   return views(rows.tokens, rows.targets);
 }
 

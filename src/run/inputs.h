@@ -34,20 +34,38 @@ class ModelInputs {
   bool any_length() const;
   // Returns whether the model has the input `begin`.
   bool documents() const { return documents_; }
-  // Returns whether the model has the input `counted`.
+  // Returns whether batches must say which tokens are padding: for the input `counted`, or for
+  // targets among all tokens of chosen texts.
   bool counts() const;
+  // Returns whether the model has an input for the losses of a reference.
+  bool referred() const;
   // Returns the number of columns of the logits.
   int64_t vocabulary() const { return vocabulary_; }
 
  private:
-  enum class Kind : uint8_t { tokens, targets, mask, types, begins, positions, counted };
+  enum class Kind : uint8_t {
+    tokens,
+    targets,
+    mask,
+    types,
+    begins,
+    positions,
+    counted,
+    reference,
+    chosen_tokens,
+    chosen_targets
+  };
   bool takes(Kind kind) const;
+  static bool takes_chosen(Kind kind);
+  void set_chosen(const BatchRows& rows);
   void count_positions(int64_t count, int64_t seq);
   void set_documents(std::span<const int32_t> begins, int64_t unit);
 
   // The kind of each input of the graph, in the graph's order.
   std::vector<Kind> kinds_;
-  std::vector<int32_t> mask_, types_, begins_, positions_, counted_;
+  std::vector<int32_t> mask_, types_, begins_, positions_, counted_, chosen_;
+  std::vector<float> reference_;
+  int64_t sequence_ = 0;
   int64_t position_offset_ = 0;
   bool documents_ = false;
   int64_t vocabulary_ = 0;

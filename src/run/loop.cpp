@@ -14,6 +14,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <iterator>
@@ -50,11 +51,40 @@ constexpr int64_t kTraceBegin = 4, kTraceEnd = 10;
 
 bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
-// The mean loss of one micro-batch of held-out rows, and its number of targets.
+// The mean loss of one micro-batch of held-out rows, and its number of targets or of pairs.
 struct Part {
   double loss = 0;
   int64_t targets = 0;
+  PairRewards rewards = {};
 };
+
+// A sum of rewards, each with a weight, and their weighted mean.
+class RewardSum {
+ public:
+  void add(const PairRewards& rewards, double weight) {
+    for (size_t i = 0; i < sum_.size(); ++i) sum_[i] += weight * static_cast<double>(rewards[i]);
+    weight_ += weight;
+  }
+  RewardRecord mean() const {
+    return {sum_[0] / weight_, sum_[1] / weight_, sum_[2] / weight_, sum_[3] / weight_};
+  }
+
+ private:
+  std::array<double, 4> sum_{};
+  double weight_ = 0;
+};
+
+// Returns the number of targets of a micro-batch or, if its samples are pairs of texts of
+// `sequence` rows, the number of pairs with a target.
+int64_t weight_of(std::span<const int32_t> targets, int64_t texts, int64_t sequence) {
+  const auto is_target = [](int32_t target) { return target != kNoTarget; };
+  if (texts == 1) return std::ranges::count_if(targets, is_target);
+  int64_t pairs = 0;
+  const auto unit = static_cast<size_t>(texts * sequence);
+  for (size_t at = 0; at < targets.size(); at += unit)
+    pairs += std::ranges::any_of(targets.subspan(at, unit), is_target) ? 1 : 0;
+  return pairs;
+}
 
 }  // namespace
 
@@ -79,6 +109,7 @@ Loop::Loop(Engine& engine, ModelInputs& inputs, RunData& data, const RunFolder& 
       targets_(tokens_.size()),
       begins_(inputs.documents() ? tokens_.size() : 0),
       counted_(inputs.counts() ? tokens_.size() : 0),
+      reference_(inputs.referred() ? tokens_.size() : 0),
       first_(engine.control().steps()) {
   report_.step = first_;
   report_.checkpoint = loaded_;
@@ -96,7 +127,7 @@ int64_t Loop::tokens_of(int64_t step) const {
 }
 
 BatchRows Loop::rows(size_t at, size_t count) {
-  return BatchRows{tokens_, targets_, begins_, counted_}.part(at, count);
+  return BatchRows{tokens_, targets_, begins_, counted_, reference_}.part(at, count);
 }
 
 std::vector<InputView> Loop::views(int64_t micros, int64_t tokens) {
@@ -175,6 +206,7 @@ bool Loop::step() {
   engine_.scale_rates(data_.lr_factor());
   StepResult result = engine_.train_batch(views(config_.accumulation, tokens_of(number)));
   data_.end_step();
+  rewards_ = step_rewards();
   int64_t end = now_ns();
   double seconds = static_cast<double>(end - begin) * 1e-9;
   if (result.step == first_ + 1) flight_.emplace(engine_.runtime().comm(), folder_.file("flight"));
@@ -213,32 +245,52 @@ double Loop::evaluate(bool last) {
                 micro = config_.micro_batch;
   const int64_t rounds = ceil_div(ceil_div(rows, micro), comm.size());
   if (rounds == 0) return kNoLoss;
-  const int64_t unit = micro * config_.sequence;
+  const int64_t unit = micro * data_.texts() * config_.sequence;
   std::vector<Part> own(static_cast<size_t>(rounds)),
       all(own.size() * static_cast<size_t>(comm.size()));
   for (int64_t round = 0; round < rounds; ++round) {
     const BatchRows batch = this->rows(0, static_cast<size_t>(unit));
     data_.fill_heldout((round * comm.size() + comm.rank()) * micro, rows, batch);
     Part& part = own[static_cast<size_t>(round)];
-    part.targets =
-        std::ranges::count_if(batch.targets, [](int32_t target) { return target != kNoTarget; });
-    part.loss = engine_.eval_alone(views(1, unit)).loss;
+    part.targets = weight_of(batch.targets, data_.texts(), config_.sequence);
+    const EvalLeaf leaf = engine_.eval_alone(views(1, unit));
+    part.loss = leaf.loss;
+    part.rewards = leaf.rewards;
     if (round + 1 < rounds && stop_asked_of_any(comm, options_.stop)) return kNoLoss;
   }
   comm.all_gather(own.data(), all.data(), static_cast<int64_t>(own.size() * sizeof(Part)),
                   "held-out losses");
   double sum = 0;
   int64_t targets = 0;
+  RewardSum rewards;
   for (int64_t group = 0; group < rounds * comm.size(); ++group) {
     // Group g was evaluated by rank g mod ranks, in round g / ranks.
     const Part& part = all[static_cast<size_t>(group % comm.size() * rounds + group / comm.size())];
     if (part.targets == 0) continue;
     sum += part.loss * static_cast<double>(part.targets);
     targets += part.targets;
+    rewards.add(part.rewards, static_cast<double>(part.targets));
   }
   if (targets == 0) return kNoLoss;
+  if (data_.texts() > 1) heldout_rewards_ = rewards.mean();
   const double mean = sum / static_cast<double>(targets);
   return std::isfinite(mean) ? mean : std::numeric_limits<double>::infinity();
+}
+
+// The leaves are added up in their order, so the bits do not depend on the number of ranks.
+RewardRecord Loop::step_rewards() {
+  const std::vector<PairRewards> own = engine_.rewards();
+  if (own.empty()) return {};
+  Communicator& comm = engine_.runtime().comm();
+  std::vector<PairRewards> all(own.size() * static_cast<size_t>(comm.size()));
+  comm.all_gather(own.data(), all.data(), std::ssize(own) * int64_t{sizeof(PairRewards)},
+                  "rewards");
+  RewardSum sum;
+  for (size_t leaf = 0; leaf < all.size(); ++leaf) {
+    const auto ranks = static_cast<size_t>(comm.size());
+    sum.add(all[leaf % ranks * own.size() + leaf / ranks], 1);
+  }
+  return sum.mean();
 }
 
 // The row of the step was recorded before, and it is on disk before the commit. So a resumed run
@@ -328,7 +380,7 @@ void Loop::observe(const StepResult& result, double heldout, double tokens, doub
     record.samples = data_.samples();
     if (config_.scales_loss()) record.loss_scale = result.loss_scale;
     log_->skipped(record);
-    if (!std::isnan(heldout)) log_->eval({result.step, heldout, data_.samples()});
+    if (!std::isnan(heldout)) log_->eval({result.step, heldout, data_.samples(), heldout_rewards_});
     return;
   }
   TierBytes bytes{engine_.runtime().mapped(Tier::device), engine_.runtime().mapped(Tier::host),
@@ -337,9 +389,10 @@ void Loop::observe(const StepResult& result, double heldout, double tokens, doub
                     tokens / seconds, seconds,     bytes};
   record.save_seconds = std::exchange(save_seconds_, 0);
   record.samples = data_.samples();
+  record.rewards = rewards_;
   if (config_.scales_loss()) record.loss_scale = result.loss_scale;
   log_->step(record);
-  if (!std::isnan(heldout)) log_->eval({result.step, heldout, data_.samples()});
+  if (!std::isnan(heldout)) log_->eval({result.step, heldout, data_.samples(), heldout_rewards_});
   if (!options_.progress) return;
   const double rate = *engine_.control().get("lr");
   RunProgress progress{.step = result.step,

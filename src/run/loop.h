@@ -11,6 +11,7 @@
 #include "core/base/trace.h"
 #include "data/batch_rows.h"
 #include "engine/engine.h"
+#include "monitor/run_record.h"
 #include "run/data.h"
 #include "run/folder.h"
 #include "run/inputs.h"
@@ -83,6 +84,9 @@ class Loop {
   // Runs a part of the save of `step`, adds the time that it takes to save_seconds_, and names the
   // step in errors.
   void timed_save(int64_t step, const std::function<void()>& body);
+  // Returns the mean rewards of the last step over the pairs of all ranks. Collective if the loss
+  // compares pairs.
+  RewardRecord step_rewards();
   // Reports a step. `tokens` is its number of tokens without padding.
   void observe(const StepResult& result, double heldout, double tokens, double seconds);
   // Sets, on all ranks, the learning rate that rank 0's callback has requested.
@@ -110,9 +114,12 @@ class Loop {
   const RunKeys& keys_;
   // Number of tokens in one micro-batch.
   const int64_t batch_tokens_;
-  // The members of BatchRows for all micro-batches of a step; the last two may be empty.
+  // The members of BatchRows for all micro-batches of a step; the last three may be empty.
   std::vector<int32_t> tokens_, targets_, begins_, counted_;
+  std::vector<float> reference_;
   std::vector<Trace::Span> spans_;
+  // The rewards of the last step and of the last evaluation.
+  RewardRecord rewards_, heldout_rewards_;
   // Number of steps completed before this loop.
   int64_t first_ = 0;
   // Step of the last complete save; -1 if there is none.

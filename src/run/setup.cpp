@@ -9,6 +9,7 @@
 #include "data/curriculum.h"
 #include "data/data_efficiency.h"
 #include "data/keys.h"
+#include "data/preference.h"
 #include "engine/threads.h"
 #include "nn/adapter_keys.h"
 #include "run/keys.h"
@@ -118,8 +119,8 @@ EngineOptions run_engine_options(const Config& config, const HfModel& model, int
 PlanPrograms run_programs(const Config& config, const HfModel& model) {
   PlanPrograms programs;
   // Generating the sample text needs caches, so the program for inference without caches is left
-  // out.
-  programs.infer = false;
+  // out, unless it computes the losses of a reference.
+  programs.infer = config.get<PreferenceKeys>().referred();
   programs.evaluated = model.token_loss;
   const int64_t tokens = config.get<RunKeys>().sample_tokens;
   if (tokens > 0 && model.causal)

@@ -42,6 +42,7 @@
 #include "data/data_efficiency.h"
 #include "data/dataset.h"
 #include "data/keys.h"
+#include "data/preference.h"
 #include "engine/engine.h"
 #include "engine/options.h"
 #include "engine/threads.h"
@@ -60,61 +61,15 @@
 #include "run/loop.h"
 #include "run/plan_column.h"
 #include "run/processor.h"
+#include "run/reference.h"
+#include "run/reference_pass.h"
+#include "run/run_document.h"
 #include "run/run_log.h"
 #include "run/setup.h"
 #include "run/spans.h"
 
 namespace ds {
 namespace {
-
-std::string member_text(const Json& document, std::string_view name) {
-  const Json* member = document.find(name);
-  return member ? member->dump() : "nothing";
-}
-
-// Returns the document of the run in `folder`. A run that was begun by a version without run.keep
-// keeps all checkpoints, unless the new configuration sets run.keep.
-Json earlier_document(const std::string& folder) {
-  RunConfigFile file = read_run_config(open_run_folder(folder));
-  Json all = Json::parse(R"({"run": {"keep": 0}})");
-  if (!file.keeps) merge_patch(all, file.document), file.document = all;
-  return file.document;
-}
-
-// Returns the document of a run: `config`, merged into the document of the resumed run if any.
-Json run_document(const Json& config, Communicator& comm, const std::string& resume) {
-  if (resume.empty()) {
-    if (config.is_null())
-      raise(DS_ERROR_INVALID_ARGUMENT, "config must be given without resume, got none");
-    return config;
-  }
-  std::string folder = parse_run_name(resume).folder;
-  std::string text = on_root(comm, "run config", [&] { return earlier_document(folder).dump(); });
-  Json document = Json::parse(text, folder + "/config.json"), old = document;
-  if (!config.is_null()) merge_patch(document, config);
-  if (member_text(document, "data") != member_text(old, "data")) {
-    refuse("data", "a resumed run keeps its text; it has {}, but the new configuration has {}",
-           member_text(old, "data"), member_text(document, "data"));
-  }
-  return document;
-}
-
-// Parses the document. Errors of a resumed run also name its config.json, the source of most keys.
-Config parse_document(const Json& document, int world, const std::string& resume) {
-  try {
-    return parse_config(document, world);
-  } catch (const Error& error) {
-    if (resume.empty()) throw;
-    raise(error.status(), "{}/config.json with the changes that were given now: {}",
-          parse_run_name(resume).folder, error.what());
-  }
-}
-
-// Returns the communicator that a document names, or "" if it names none.
-std::string communicator_of(const Json& document) {
-  const Json* url = document.is_object() ? document.find("communicator") : nullptr;
-  return url && !url->is_null() ? read_nonempty("communicator", *url) : "";
-}
 
 // Creates the folder of a new run with its token files, or opens the folder of an earlier run.
 // Locks the folder in both cases. The path stays "" if the run was stopped meanwhile.
@@ -128,7 +83,8 @@ RunFolder open_folder(const Config& config, int64_t vocabulary, TextUse use,
   RunFolder folder = create_run_folder(config.get<RunKeys>().dir);
   try {
     if (!options.batch)
-      text = prepare_run_data(config.get<DataKeys>(), vocabulary, use, folder.data(), options.stop);
+      text = prepare_run_data(config.get<DataKeys>(), vocabulary, use, folder.data(), options.stop,
+                              config.get<PreferenceKeys>().on());
   } catch (const std::exception& error) {
     discard_run_folder(folder);
     const auto* own = dynamic_cast<const Error*>(&error);
@@ -218,6 +174,11 @@ class Run {
       open_record();
       return std::string();
     });
+    if (!take_reference()) {
+      RunReport stopped = stopped_early();
+      stopped.folder = folder_.path;
+      return stopped;
+    }
     RunReport report = steps(loaded);
     if (report.end == RunEnd::skipped) {
       raise(DS_ERROR_NUMERIC, "{}; run.max_skipped_steps is {}; saved after step {} in '{}'",
@@ -313,12 +274,30 @@ class Run {
     if (from.empty()) return from;
     CheckpointInfo info = engine_->checkpoints().load(from);
     // The position in the checkpoint is valid only for the same text and order of samples.
+    started_ = info.step > 0;
+    if (!take_reference()) return info.path;
     agree(comm_, "corpus", [&] {
       data_->check_record(info.client, "checkpoint '" + info.path + "'");
       if (!options_.batch) check_order(config_, info);
       data_->go_on(info);
     });
     return info.path;
+  }
+
+  // Gives the data the losses of the reference, unless it has them or the loss needs none. Returns
+  // false if a stop was requested meanwhile. Collective.
+  bool take_reference() {
+    const PreferenceKeys& keys = config_.get<PreferenceKeys>();
+    if (!keys.referred() || data_->has_reference() || options_.batch) return true;
+    ReferenceRequest request{
+        keys.reference.empty() ? folder_.file("data/reference.losses") : keys.reference,
+        started_ || !keys.reference.empty(), options_.stop, [&](const std::string& line) {
+          if (log_) log_->note(line);
+        }};
+    std::optional<ReferenceLosses> losses = find_reference(*engine_, *inputs_, *data_, request);
+    if (!losses) return false;
+    data_->take_reference(std::move(*losses));
+    return true;
   }
 
   void say(const std::string& line) const {
@@ -455,9 +434,11 @@ class Run {
   void tell(const RunReport& report) {
     if (!std::isnan(report.heldout_loss)) {
       const std::string seen = seen_heldout(report);
-      std::string line =
-          fmt::format("held-out loss {:.4f} nats per {}token{}{}", report.heldout_loss,
-                      use_ == TextUse::masked ? "masked " : "", seen.empty() ? "" : " of ", seen);
+      std::string line = fmt::format("held-out loss {:.4f} {}{}{}", report.heldout_loss,
+                                     data_->texts() > 1        ? "per pair"
+                                     : use_ == TextUse::masked ? "nats per masked token"
+                                                               : "nats per token",
+                                     seen.empty() ? "" : " of ", seen);
       if (!std::isnan(report.unigram_loss)) {
         line += fmt::format(
             " (unigram model {:.4f}, ratio {:.3f}; bigram model {:.4f}, difference {:+.4f})",
@@ -550,43 +531,17 @@ class Run {
   std::optional<ModelInputs> inputs_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<RunLog> log_;
+  // Whether the weights are those of a checkpoint after a step.
+  bool started_ = false;
   // Steps made before this process.
   int64_t first_ = 0;
 };
 
 }  // namespace
 
-std::string run_communicator(const Json& config, const std::string& resume) {
-  std::string url = communicator_of(config);
-  if (url.empty() && !resume.empty()) {
-    RunFolder folder{.path = parse_run_name(resume).folder};
-    if (is_run_folder(folder.path)) url = communicator_of(read_run_config(folder).document);
-  }
-  return url.empty() ? "env" : url;
-}
-
-// Returns whether the folder holds a run that was begun with this value of run.resume.
-static bool is_begun_as(const std::string& folder, const std::string& name) {
-  if (!is_run_folder(folder)) return false;
-  const Json document = read_run_config(open_run_folder(folder)).document;
-  const Json* run = document.find("run");
-  const Json* resume = run && run->is_object() ? run->find("resume") : nullptr;
-  return resume && resume->is_string() && resume->string() == name;
-}
-
-// Returns the folder of the run that run.resume continues, or "" if there is none.
-static std::string run_to_resume(const RunKeys& keys, Communicator& comm) {
-  if (keys.resume.empty()) return "";
-  const std::string& folder = keys.dir;
-  if (folder.empty())
-    raise(DS_ERROR_CONFIG, "{} needs run.dir, which is not given", KeyName("run.resume"));
-  return on_root(comm, "run.resume",
-                 [&] { return is_begun_as(folder, keys.resume) ? folder : std::string(); });
-}
-
 RunReport train(const Json& config, Communicator& comm, const TrainOptions& options) {
   Json document = run_document(config, comm, options.resume);
-  Config parsed = parse_document(document, comm.size(), options.resume);
+  Config parsed = parse_run_document(document, comm.size(), options.resume);
   if (options.resume.empty()) {
     TrainOptions resumed = options;
     resumed.resume = run_to_resume(parsed.get<RunKeys>(), comm);

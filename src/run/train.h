@@ -7,11 +7,6 @@
 
 namespace ds {
 
-// Returns the URL of the group that a run joins, before the group exists: the key `communicator` of
-// config; otherwise the same key of the run that `resume` names, if this host sees the run's
-// folder; otherwise "env". Throws DS_ERROR_CONFIG if the value is not a string.
-std::string run_communicator(const Json& config, const std::string& resume);
-
 // Trains as config says: data, model, run folder, evaluation, checkpoints, sample, report.
 // Collective: every rank passes an equal document and equal options, except for the callbacks. Only
 // rank 0 writes files other than checkpoints, weights and flight records.

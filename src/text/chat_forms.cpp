@@ -219,9 +219,9 @@ std::optional<std::string> not_finite(const Json& value) {
 }
 
 constexpr const char* kPreference =
-    "it is a pair of answers for preference training (\"chosen\", \"rejected\"), which libds does "
-    "not have: write the chosen one as the last of \"messages\", or with its \"prompt\" as "
-    "\"completion\"";
+    "it is a pair of answers for preference training (\"chosen\", \"rejected\"): add the section "
+    "\"preference\" to the configuration, or write the chosen one as the last of \"messages\", or "
+    "with its \"prompt\" as \"completion\"";
 
 }  // namespace
 

@@ -47,16 +47,21 @@ Tensor tensor_of(DType dtype, const std::vector<double>& values) {
 }
 
 TEST(Preference, LossesRewardsAndGradientsAreThoseOfTrl) {
-  const std::vector<double> targets{-100, 3, 4, 5, -100, 1, -100, 2};
+  // The second pair is padding, which does not count.
+  const std::vector<double> targets{-100, 3,    4,    5,    -100, 1,    -100, 2,
+                                    -100, -100, -100, -100, -100, -100, -100, -100};
+  auto padded = [](std::vector<double> values) {
+    values.resize(16, 7);
+    return tensor_of(DS_DTYPE_F64, values);
+  };
   KernelRegistry registry;
   register_ref(registry);
   ThreadTeam team(1);
   for (const Recorded& want : recorded()) {
     const std::string name(want.attrs.text("loss"));
-    std::vector<Tensor> in{tensor_of(DS_DTYPE_F64, {0.5, 1.5, 2.0, 0.25, 3.0, 0.75, 1.0, 0.125}),
+    std::vector<Tensor> in{padded({0.5, 1.5, 2.0, 0.25, 3.0, 0.75, 1.0, 0.125}),
                            tensor_of(DS_DTYPE_I32, targets)};
-    if (name != "odds" && name != "simpo")
-      in.push_back(tensor_of(DS_DTYPE_F64, {0, 1, 2.5, 0.5, 0, 1.25, 9, 0.25}));
+    if (name != "odds" && name != "simpo") in.push_back(padded({0, 1, 2.5, 0.5, 0, 1.25, 9, 0.25}));
     auto run = [&](const char* op) {
       return run_case(implementation(registry, op, "ref"), {op, want.attrs, in}, DS_DTYPE_F64,
                       team);
@@ -69,7 +74,7 @@ TEST(Preference, LossesRewardsAndGradientsAreThoseOfTrl) {
     one.set(0, 1);
     in.insert(in.begin(), one);
     const std::vector<Tensor> grads = run("preference_loss_dx");
-    for (int64_t r = 0; r < 8; ++r) {
+    for (int64_t r = 0; r < 16; ++r) {
       const double slope = r < 4 ? want.chosen : want.rejected;
       const double expected = targets[static_cast<size_t>(r)] < 0 ? 0 : slope;
       EXPECT_NEAR(grads[0].at(r), expected, 1e-10) << name << " row " << r;

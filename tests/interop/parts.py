@@ -13,6 +13,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 # The environments of parts whose packages are not in that of this program.
 OWN_PYTHON = {part: os.path.join(ROOT, ".cache", f"venv-{part}", "bin", "python") for part in ("jax", "torch", "gguf")}
 OWN_PYTHON["adapters"] = OWN_PYTHON["torch"]
+OWN_PYTHON["preference"] = OWN_PYTHON["torch"]
 # For each part: (file, arguments when all parts run, minutes, description).
 PARTS = {
     "key_defaults": ("key_defaults.py", [], 0.5, "what Transformers takes for keys that a config.json lacks"),
@@ -26,6 +27,7 @@ PARTS = {
     "oneccl": ("oneccl.py", [], 2, "the comm suite and training over oneCCL, by a plugin made of ds_plugin.h alone"),
     "models": ("models.py", ["72"], 6, "random model folders beside Transformers, six of each family"),
     "adapters": ("adapters.py", [], 2, "adapters of libds in PEFT, and merged models of both"),
+    "preference": ("preference.py", [], 2, "20 steps of preference training beside TRL's trainers"),
     "templates": ("templates.py", ["3000"], 1.5, "random chat templates beside Transformers"),
     "tokenizers": ("tokenizer_folders.py", ["1000"], 2, "random tokenizer folders, texts and conversations beside Transformers"),
     "gguf": ("gguf_files.py", ["36"], 5, "random models as GGUF files beside llama.cpp's converter and the gguf package"),

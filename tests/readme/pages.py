@@ -67,7 +67,7 @@ def deepspeed_folder(folder):
     shutil.copytree(SOURCE / "tests/data/deepspeed/zero2_f32", folder / "deepspeed_run")
 
 
-GIVEN = {"finetuning.md": [model_folder], "adapters.md": [model_folder], "gguf.md": [model_folder], "checkpoints.md": [deepspeed_folder]}
+GIVEN = {"finetuning.md": [model_folder], "adapters.md": [model_folder], "preference.md": [model_folder], "gguf.md": [model_folder], "checkpoints.md": [deepspeed_folder]}
 
 
 def commands(text):

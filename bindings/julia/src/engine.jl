@@ -118,7 +118,7 @@ backward!(e::Engine) = GC.@preserve e check(ds_backward(raw(e)))
 step!(e::Engine) = GC.@preserve e check(ds_step(raw(e)))
 "Returns the loss of a micro-batch without dropout."
 eval_batch(e::Engine, inputs...; stream = nothing) = loss_of(ds_eval_batch, e, inputs, stream)
-"Returns output 1 of the graph. An input on which it does not depend may be nothing."
+"Returns output 1 of the graph or, with the key `inferred`, the loss of each target. An input on which it does not depend may be nothing."
 function infer(e::Engine, inputs...; stream = nothing)
     out = Ref{Ptr{ds_tensor}}(C_NULL)
     GC.@preserve e stream with_inputs((handles, count) -> ds_infer(raw(e), handles, count, raw(stream), out), inputs, stream)

@@ -856,8 +856,9 @@ function ds_eval_batch(engine, inputs, inputs_count, stream, out_loss)
 end
 
 """
-Computes output 1 of the graph for one micro-batch, as f32. Collective.
-- `inputs`: in graph order; NULL for an input that output 1 does not depend on
+Computes output 1 of the graph for one micro-batch, as f32; with the key \"inferred\" the loss of each target,
+-log p. Collective.
+- `inputs`: in graph order; NULL for one that it does not depend on
 - `stream`: [nullable]
 - `out`: [out] [owned] on the host, or with a stream on the engine's device
 """

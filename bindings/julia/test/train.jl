@@ -20,6 +20,17 @@
     @test occursin("step 51", repr(e))
 end
 
+@testset "losses of targets are inferred" begin
+    texts = """{"train_micro_batch_size_per_gpu": 1, "inferred": "token_losses",
+        "optimizer": {"type": "SGD", "params": {"lr": 0.5}}, "run": {"sequence": 4},
+        "model": {"family": "gpt", "vocab": 8, "layers": 1, "hidden": 8, "heads": 1}}"""
+    e = Engine(texts, Graph(texts))
+    batch = (Int32[1, 2, 3, 4], Int32[2, 3, -100, 5])
+    losses = Array(Libds.infer(e, batch...))
+    @test size(losses) == (4,) && losses[3] == 0
+    @test abs(sum(losses) / 3 - Libds.eval_batch(e, batch...)) < 1e-6
+end
+
 @testset "groups of parameters" begin
     e = Engine(CONFIG, linear_graph())
     b = Libds.find_param(e, "b")

@@ -352,7 +352,7 @@ class Engine(_AnyEngine):
         return self._call(lowlevel.eval_batch, inputs_of(inputs))
 
     def infer(self, *inputs: Any) -> Tensor:
-        """Returns output 1 of the graph for one micro-batch, as f32. Collective."""
+        """Returns output 1 of the graph for one micro-batch, as f32, or with the key `inferred` the loss of each target. Collective."""
         return Tensor._of(self._call(lowlevel.infer, inputs_of(inputs)))
 
 

@@ -1385,7 +1385,7 @@ def preference_loss(graph, losses, targets, *, rows: int, loss: Literal["sigmoid
     reference over the N targets of a text, s = R - L and a = -L / N: sigmoid is -(1 - e) log sigmoid(z) - e log
     sigmoid(-z) of z = b (s_c - s_r), hinge is max(0, 1 - z), ipo is (s_c / N_c - s_r / N_r - 1 / (2 b))^2, odds is -b
     log sigmoid(o_c - o_r) of the log odds o = a - log(1 - exp(a)), and simpo is like sigmoid for z = b (a_c - a_r) - g.
-    The reward of a text is b s, or b a without a reference.
+    The reward of a text is b s, or b a without a reference. A pair without any target is padding and does not count.
 
     Args:
         graph: the graph that the operation is added to
@@ -1413,7 +1413,7 @@ def preference_loss_reference(graph, losses, targets, reference, *, rows: int, l
     reference over the N targets of a text, s = R - L and a = -L / N: sigmoid is -(1 - e) log sigmoid(z) - e log
     sigmoid(-z) of z = b (s_c - s_r), hinge is max(0, 1 - z), ipo is (s_c / N_c - s_r / N_r - 1 / (2 b))^2, odds is -b
     log sigmoid(o_c - o_r) of the log odds o = a - log(1 - exp(a)), and simpo is like sigmoid for z = b (a_c - a_r) - g.
-    The reward of a text is b s, or b a without a reference.
+    The reward of a text is b s, or b a without a reference. A pair without any target is padding and does not count.
 
     Args:
         graph: the graph that the operation is added to

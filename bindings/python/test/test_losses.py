@@ -1,5 +1,5 @@
 """Compares random losses with NumPy in f64: cross_entropy with its attributes over logits, or over their softmax or its
-logarithm, and preference_loss over pairs of texts.
+logarithm, and preference_loss over pairs of texts; and the losses of single targets, which inference computes.
 
 Each case trains one step of SGD with a rate of 1, so that the weight decreases by exactly its gradient. The test has 60
 cases, or 2,000 with DS_LONG; DS_LOSS=7 repeats the case of seed 7.
@@ -67,7 +67,7 @@ class Case:
         return f"{self.rows} x {self.width} x {self.words}, {self.kind or 'logits'} of size {self.size}, {self.attrs}, {self.targets}"
 
     def libds(self):
-        """Returns the loss and the gradient of w."""
+        """Returns the loss, the gradient of w, and the losses of single targets."""
         graph = libds.Graph("loss", rows=self.rows)
         x, targets = graph.input("x", "f32", [None, self.width]), graph.input("targets", "i32", [None])
         y = graph.op("linear", x, graph.param("w", [self.words, self.width], "normal", 0.1))
@@ -82,12 +82,13 @@ class Case:
             graph.output("loss", graph.op("preference_loss", *operands, **self.judge))
         else:
             graph.output("loss", graph.op("cross_entropy", y, targets, **self.attrs))
-        config = {"train_micro_batch_size_per_gpu": self.rows, "gradient_clipping": 0,
+        config = {"train_micro_batch_size_per_gpu": self.rows, "gradient_clipping": 0, "inferred": "token_losses",
                   "optimizer": {"type": "SGD", "params": {"lr": 1.0}}}
         with libds.Engine(config, graph, threads=1) as engine:
             engine.write("w", self.w.ravel())
+            tokens = np.array(engine.infer(*given).numpy())
             loss = engine.train_batch(*given)
-            return loss, self.w - np.array(engine.read("w")).reshape(self.w.shape)
+            return loss, self.w - np.array(engine.read("w")).reshape(self.w.shape), tokens
 
     def referred(self):
         return self.judge["loss"] in ("sigmoid", "hinge", "ipo")
@@ -122,6 +123,12 @@ class Case:
         slopes = np.array([(self.judged(losses + step * one) - self.judged(losses - step * one)) / (2 * step) for one in np.eye(self.rows)])
         return self.judged(losses), ((np.exp(logs) - hot) * slopes[:, None]).T @ x
 
+    def numpy_tokens(self):
+        """Returns -log p of each target, without smoothing and z-loss, and 0 in rows without one."""
+        y = normalized(self.x.astype(np.float64) @ self.w.astype(np.float64).T, self.kind)
+        logs, counted = normalized(y, "log"), self.targets >= 0
+        return np.where(counted, -logs[np.arange(self.rows), np.where(counted, self.targets, 0)], 0)
+
     def numpy(self):
         if self.judge:
             return self.numpy_pairs()
@@ -143,7 +150,7 @@ def main():
     one = os.environ.get("DS_LOSS")
     for seed in [int(one)] if one else range(2000 if os.environ.get("DS_LONG") else 60):
         case = Case(seed)
-        (loss, gradient), (want, slopes) = case.libds(), case.numpy()
+        (loss, gradient, tokens), (want, slopes) = case.libds(), case.numpy()
         # f32 rounds logits of this size, and the square of the logarithm of their sum has z_loss times that error. The
         # gradient is the change of w, whose last bit is lost.
         near = 2e-5 * (1 + abs(want))
@@ -151,6 +158,10 @@ def main():
         off *= max(1, np.abs(slopes).max())
         if not abs(loss - want) <= near or not np.abs(gradient - slopes).max() <= off:
             print(f"DS_LOSS={seed}: {case}: loss {loss}, NumPy {want}; gradient off by {np.abs(gradient - slopes).max()}, allowed {off}")
+            return 1
+        losses = case.numpy_tokens()
+        if tokens.shape != losses.shape or not np.abs(tokens - losses).max() <= 2e-5 * (1 + np.abs(losses).max()):
+            print(f"DS_LOSS={seed}: {case}: losses of targets {tokens}, NumPy {losses}")
             return 1
     return 0
 

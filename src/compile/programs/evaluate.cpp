@@ -7,6 +7,7 @@
 #include "compile/lower.h"
 #include "compile/plan.h"
 #include "compile/programs/programs.h"
+#include "core/graph/readers.h"
 #include "core/program/builder.h"
 #include "zero/step_buffers.h"
 
@@ -32,6 +33,8 @@ Program make_eval(const Making& making, const ProgramKey&) {
       {plan.eval_graph.outputs[0].value, plan.zero.memory.eval_loss}};
   if (plan.zero.memory.eval_weight.exists())
     wanted.emplace_back(plan.eval_graph.loss_weight, plan.zero.memory.eval_weight);
+  if (plan.zero.memory.eval_rewards.exists())
+    wanted.emplace_back(rewards_of(plan.eval_graph), plan.zero.memory.eval_rewards);
   return evaluate(making, Phase::eval, plan.eval_graph, wanted);
 }
 

@@ -11,4 +11,14 @@ IdVector<ValueId, int> count_readers(const Graph& graph) {
   return readers;
 }
 
+ValueId rewards_of(const Graph& graph) {
+  for (const GraphOutput& out : graph.outputs) {
+    const NodeId producer = graph.values[out.value].producer;
+    if (!producer.exists()) continue;
+    const Node& node = graph.nodes[producer];
+    if (node.op == "preference_loss" && node.out[1] == out.value) return out.value;
+  }
+  return {};
+}
+
 }  // namespace ds

@@ -28,6 +28,9 @@ struct PersistentMemory {
   BufferId eval_loss;
   // The value Graph::loss_weight of the evaluation graph, f32[1], if the graph has one.
   BufferId eval_weight;
+  // The rewards of each micro-step of this rank, f32[4 * accumulation], and of an evaluation,
+  // f32[4], if the loss compares pairs (op preference_loss).
+  BufferId rewards, eval_rewards;
   // The graph's second output, with n at its bound. The id does not exist if the graph has no
   // second output.
   BufferId logits;

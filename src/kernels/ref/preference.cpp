@@ -77,7 +77,8 @@ class Preference {
   int64_t rows_;
 };
 
-// The operands of a preference_loss. A text at the end that has no partner does not count.
+// The operands of a preference_loss. A pair without targets and a text at the end that has no
+// partner do not count.
 template <typename T>
 struct Pairs {
   const T *losses, *reference;
@@ -90,6 +91,17 @@ struct Pairs {
         targets(in[1].as<int32_t>()),
         count(in[0].dims[0] / (2 * text_rows)),
         rows(text_rows) {}
+
+  // Returns 1 divided by the number of pairs that have a target, or 0 without any.
+  double each() const {
+    int64_t counted = 0;
+    for (int64_t k = 0; k < count; ++k) counted += counts(k) ? 1 : 0;
+    return counted > 0 ? 1 / static_cast<double>(counted) : 0;
+  }
+  bool counts(int64_t pair) const {
+    const int32_t* first = targets + 2 * pair * rows;
+    return std::any_of(first, first + 2 * rows, [](int32_t target) { return target >= 0; });
+  }
 
   Text text(int64_t index) const {
     Text out;
@@ -109,13 +121,14 @@ void preference_loss(const KernelContext& c) {
   const Pairs<T> pairs(c.in, preference.rows());
   double loss = 0, chosen = 0, rejected = 0, right = 0;
   for (int64_t k = 0; k < pairs.count; ++k) {
+    if (!pairs.counts(k)) continue;
     const Text better = pairs.text(2 * k), worse = pairs.text(2 * k + 1);
     loss += preference.judge(better, worse).loss;
     chosen += preference.reward(better);
     rejected += preference.reward(worse);
     right += preference.reward(better) > preference.reward(worse) ? 1 : 0;
   }
-  const double each = pairs.count > 0 ? 1 / static_cast<double>(pairs.count) : 0;
+  const double each = pairs.each();
   c.out[0].as<T>()[0] = static_cast<T>(loss * each);
   const double rewards[] = {chosen, rejected, right, chosen - rejected};
   for (int i = 0; i < 4; ++i) c.out[1].as<T>()[i] = static_cast<T>(rewards[i] * each);
@@ -127,8 +140,9 @@ void preference_loss_dx(const KernelContext& c) {
   const Preference preference(c.attrs);
   const Pairs<T> pairs(c.in.subspan(1), preference.rows());
   for (const TensorView& out : c.out) std::fill_n(out.as<T>(), out.numel(), T{0});
-  const double each = static_cast<double>(c.in[0].as<T>()[0]) / static_cast<double>(pairs.count);
+  const double each = static_cast<double>(c.in[0].as<T>()[0]) * pairs.each();
   for (int64_t k = 0; k < pairs.count; ++k) {
+    if (!pairs.counts(k)) continue;
     const Text texts[] = {pairs.text(2 * k), pairs.text(2 * k + 1)};
     const Judged judged = preference.judge(texts[0], texts[1]);
     for (int64_t side = 0; side < 2; ++side) {

@@ -847,9 +847,10 @@ extern "C" {
     ///
     /// - `stream`: \[nullable\]
     pub fn ds_eval_batch(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, stream: *mut ds_stream, out_loss: *mut f64) -> ds_status;
-    /// Computes output 1 of the graph for one micro-batch, as f32. Collective.
+    /// Computes output 1 of the graph for one micro-batch, as f32; with the key "inferred" the loss of each
+    /// target, -log p. Collective.
     ///
-    /// - `inputs`: in graph order; NULL for an input that output 1 does not depend on
+    /// - `inputs`: in graph order; NULL for one that it does not depend on
     ///
     /// - `stream`: \[nullable\]
     ///

@@ -303,8 +303,8 @@ impl<G: Group> Engine<G> {
         Ok(loss)
     }
 
-    /// Returns output 1 of the graph for one micro-batch, as f32. An input on which it does not depend may be None.
-    /// Collective.
+    /// Returns output 1 of the graph for one micro-batch, as f32, or with the key `inferred` the loss of each target. An
+    /// input on which it does not depend may be None. Collective.
     pub fn infer(&mut self, inputs: &[Option<View<'_>>]) -> Result<Tensor> {
         let inputs: Vec<_> = inputs.iter().map(|i| i.as_ref().map_or(std::ptr::null(), View::raw)).collect();
         let mut out = std::ptr::null_mut();

@@ -1,7 +1,7 @@
 // Training, states, save and load, plans: native mode.
 mod common;
 use common::*;
-use ds::{Comm, CommOptions, Engine, EngineOptions, Format, Graph, Plan, Status};
+use ds::{Comm, CommOptions, Engine, EngineOptions, Format, Graph, Plan, Status, View};
 
 #[test]
 fn training_lowers_the_loss_and_infers_without_targets() {
@@ -22,6 +22,24 @@ fn training_lowers_the_loss_and_infers_without_targets() {
     assert_eq!(engine.state_names(), ["master", "momentum_buffer", "param", "grad"]);
     let quiet = engine.eval_batch(&inputs(&x, &target)).unwrap();
     assert!(quiet < first / 20.0);
+}
+
+#[test]
+fn the_losses_of_targets_are_inferred() {
+    const TEXTS: &str = r#"{"train_micro_batch_size_per_gpu": 1, "inferred": "token_losses",
+        "optimizer": {"type": "SGD", "params": {"lr": 0.5}}, "run": {"sequence": 4},
+        "model": {"family": "gpt", "vocab": 8, "layers": 1, "hidden": 8, "heads": 1}}"#;
+    let graph = Graph::from_config(TEXTS, 1).unwrap();
+    let mut engine = Engine::new(TEXTS, Some(&graph), EngineOptions::default()).unwrap();
+    let (tokens, targets) = ([1i32, 2, 3, 4], [2i32, 3, -100, 5]);
+    let views = || [View::of(&tokens, &[4]).unwrap(), View::of(&targets, &[4]).unwrap()];
+    let [first, second] = views();
+    let losses = engine.infer(&[Some(first), Some(second)]).unwrap();
+    assert_eq!(losses.dims().unwrap(), [4]);
+    let losses = losses.data::<f32>().unwrap();
+    assert_eq!(losses[2], 0.0);
+    let mean = losses.iter().sum::<f32>() as f64 / 3.0;
+    assert!((mean - engine.eval_batch(&views()).unwrap()).abs() < 1e-6);
 }
 
 #[test]

@@ -126,7 +126,7 @@ void add_preference_ops(std::vector<OpDef>& table) {
               "s_r), hinge is max(0, 1 - z), ipo is (s_c / N_c - s_r / N_r - 1 / (2 b))^2, odds "
               "is -b log sigmoid(o_c - o_r) of the log odds o = a - log(1 - exp(a)), and simpo is "
               "like sigmoid for z = b (a_c - a_r) - g. The reward of a text is b s, or b a without "
-              "a reference.",
+              "a reference. A pair without any target is padding and does not count.",
        .forms = {{"", {losses, targets}, results},
                  {"reference", {losses, targets, reference}, results}},
        .attrs = attrs,
