@@ -28,7 +28,7 @@ PARTS = {
     "adapters": ("adapters.py", [], 2, "adapters of libds in PEFT, and merged models of both"),
     "templates": ("templates.py", ["3000"], 1.5, "random chat templates beside Transformers"),
     "tokenizers": ("tokenizer_folders.py", ["1000"], 2, "random tokenizer folders, texts and conversations beside Transformers"),
-    "gguf": ("gguf_files.py", ["36"], 5, "random models as GGUF files beside llama.cpp's converter and the gguf package"),
+    "gguf": ("gguf_files.py", ["36"], 8, "random models and adapters as GGUF files beside llama.cpp's converters, in its library, and the gguf package"),
     "semantics": ("semantics.py", ["200"], 1.5, "random schedules, loss scales and batch sizes beside DeepSpeed's classes"),
     "configurations": ("configurations.py", ["4000"], 0.2, "random changes of real configurations beside DeepSpeed's reader"),
     "torch": ("torch_host.py", [], 15, "PyTorch models, Accelerate, the Trainer, Lightning and PEFT over libds.torch beside plain torch"),
