@@ -1022,10 +1022,10 @@ DS_API ds_status ds_checkpoint_attach(ds_engine* engine, const char* name, const
  */
 DS_API ds_status ds_checkpoint_attachment(const ds_engine* engine, const char* name, int32_t rank,
                                           ds_tensor** out);
-/** Loads the weights of a Hugging Face model folder (docs/reference/models.md) into the engine's
- * parameters, by name. Optimizer states and the step stay as they are. {checkpoint.load_model}
- * An engine with an adapter (docs/guides/adapters.md) also loads the folder of an adapter.
- * Collective.
+/** Loads the weights of a Hugging Face model folder (docs/reference/models.md) or of a GGUF file
+ * (docs/guides/gguf.md) into the engine's parameters, by name. Optimizer states and the step stay
+ * as they are. {checkpoint.load_model} An engine with an adapter (docs/guides/adapters.md) also
+ * loads the folder of an adapter. Collective.
  * @return DS_ERROR_NOT_FOUND for a missing file. {checkpoint.load_model.none} DS_ERROR_CONFIG with
  * the name of a tensor that is missing or of another shape; a tensor that the engine does not have
  * is left out with a warning. {checkpoint.load_model.config} DS_ERROR_CORRUPT with the name of a
@@ -1033,7 +1033,7 @@ DS_API ds_status ds_checkpoint_attachment(const ds_engine* engine, const char* n
 DS_API ds_status ds_checkpoint_load_model(ds_engine* engine, const char* folder);
 /** Writes the masters to `folder` as a Hugging Face model. An engine with an adapter writes the
  * folder of the adapter, as PEFT does. Each file appears at once and whole. Collective.
- * @param like [nullable] the model folder that gives files, names, dtypes, configuration and
+ * @param like [nullable] the model folder or GGUF file that gives names, dtypes, configuration and
  * tokenizer; NULL, or a folder without weights: a single model.safetensors of f32 */
 DS_API ds_status ds_checkpoint_save_model(ds_engine* engine, const char* folder, const char* like);
 /** Describes as JSON a checkpoint, or the newest one of a run or of a folder of checkpoints: path,
@@ -1052,15 +1052,15 @@ DS_API ds_status ds_checkpoint_info(const char* path, char** out_text);
  * not exist; with the other forms it must not exist or must be empty. {checkpoint.convert.place}
  * @param options [nullable] JSON: "to" ("libds": a checkpoint; "universal": what DeepSpeed loads
  * with load_universal_checkpoint; "fp32": masters, buffers and second names as in the output
- * of zero_to_fp32; "model": the model folder of a GGUF file; "gguf": a GGUF file of a model folder
+ * of zero_to_fp32; "model": the folder of a GGUF file; "gguf": a GGUF file of a model, an adapter
  * or a checkpoint; "merged" and "unmerged": the model of an adapter's base with the adapter added
- * to its weights or taken out; by default "model" for a GGUF file, "gguf" if `to` ends with .gguf,
+ * to its weights or taken out; by default "gguf" if `to` ends with .gguf, "model" for a GGUF file,
  * and otherwise "libds"), "tag" (none; for "libds"), "like" (none; for "fp32", as for
- * ds_checkpoint_save_model; for "gguf" of a checkpoint its model folder; for "merged" and
- * "unmerged" the base, by default the one that the adapter names), "file_bytes" (5e9; for "fp32":
+ * ds_checkpoint_save_model; for "gguf" of a checkpoint its model; for "merged", "unmerged" and
+ * adapters the base, by default the one that the adapter names), "file_bytes" (5e9; for "fp32":
  * more bytes become several files), "step_tensor" (false; for "universal": steps are tensors, as in
  * torch), "type" (for "model" and "gguf": "f32", "f16", "bf16" or, in a GGUF file, "q8_0"; by
- * default one that loses nothing)
+ * default one that loses nothing, or bf16 for codes)
  * @param out_text [out] [nullable] JSON: path, form, steps, parameters and states of what was
  * converted {checkpoint.convert.report}
  * @return DS_ERROR_NOT_FOUND if `from` cannot be converted or lacks the file of a rank.
@@ -1154,8 +1154,8 @@ DS_API ds_status ds_run_tokenize(const char* config, const char* path, const vol
 typedef ds_status ds_run_text_fn(const char* part, void* user_data);
 /** Continues a text with caches of keys and values, as `libds generate` does. Collective; all ranks
  * get the same text.
- * @param model a run folder (for its newest checkpoint), a checkpoint, or the folder of a Hugging
- * Face model
+ * @param model a run folder (for its newest checkpoint), a checkpoint, the folder of a Hugging Face
+ * model, or a GGUF file
  * @param prompt [nullable] text to continue; NULL with "ids". An empty text is
  * continued from the tokens that the tokenizer puts before every text
  * @param options [nullable] JSON: "ids" (token numbers in place of a prompt, continued with
@@ -1172,7 +1172,7 @@ DS_API ds_status ds_run_generate(ds_comm* comm, const char* model, const char* p
  * docs/reference/verify.md) and compares them, as `libds verify` does. The text has one line per
  * comparison with the largest error, its tolerance and where it is. Collective; all ranks get the
  * same result.
- * @param model folder of a Hugging Face model
+ * @param model folder of a Hugging Face model, or a GGUF file with golden.* beside it
  * @param options [nullable] JSON: "stage" (0), "tier" ("device", "cpu", "nvme"), "dtype" ("f32",
  * "bf16", "both"), "kinds" (all that are recorded), "nvme_path" ("."), "threads" (0)
  * @param out_failed [out] number of comparisons beyond their tolerance */
@@ -1182,8 +1182,8 @@ DS_API ds_status ds_run_verify(ds_comm* comm, const char* model, const char* opt
  * calls, time, floating-point operations, bytes and the share of what this machine can reach, by
  * operation (docs/reference/profile.md). Collective; every rank gets its own table.
  * @param config [nullable] JSON text; NULL: defaults, bf16, stage 0
- * @param model [nullable] folder of a Hugging Face model, which replaces the model of the
- * configuration; its weights are drawn at random. You must give config, model or both.
+ * @param model [nullable] folder of a Hugging Face model or GGUF file, which replaces the model of
+ * the configuration; its weights are drawn at random. You must give config, model or both.
  * {run.profile.model}
  * @param options [nullable] JSON: "micro_batch" and "sequence" (default: those of the
  * configuration, without one 4 and 128), "dtype" ("f32", "bf16", "f16"), "threads" (0), "steps"

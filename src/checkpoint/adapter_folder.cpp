@@ -25,6 +25,7 @@
 #include "core/config/refuse.h"
 #include "io/file.h"
 #include "io/file_kind.h"
+#include "io/gguf.h"
 #include "io/safetensors.h"
 #include "io/tensor_folder.h"
 #include "nn/adapter_names.h"
@@ -79,6 +80,17 @@ std::unordered_set<std::string> adapted_modules(const IdVector<ParamId, std::str
   return out;
 }
 
+void hash_file(const std::string& path, Hash128& hash) {
+  const File file(path, File::Mode::read);
+  const int64_t bytes = file.size();
+  std::vector<std::byte> block(kHashBlock);
+  for (int64_t at = 0; at < bytes; at += std::ssize(block)) {
+    const auto n = static_cast<size_t>(std::min<int64_t>(std::ssize(block), bytes - at));
+    file.read(block.data(), n, at);
+    hash.update(block.data(), n);
+  }
+}
+
 }  // namespace
 
 IdVector<ParamId, char> saved_with_adapter(const AdapterKeys& keys,
@@ -117,19 +129,16 @@ std::string adapter_base(const std::string& folder) {
   return base && base->is_string() ? base->string() : "";
 }
 
-std::string base_hash(const std::string& folder) {
-  const TensorFolder weights = read_tensor_folder(folder);
-  std::vector<std::byte> block(kHashBlock);
+std::string base_hash(const std::string& path) {
   Hash128 hash;
+  if (is_gguf(path)) {
+    hash_file(path, hash);
+    return hash.hex();
+  }
+  const TensorFolder weights = read_tensor_folder(path);
   for (size_t f = 0; f < weights.files.size(); ++f) {
-    const File file(weights.file_path(f), File::Mode::read);
-    const int64_t bytes = file.size();
     hash.update(weights.files[f].name);
-    for (int64_t at = 0; at < bytes; at += std::ssize(block)) {
-      const auto n = static_cast<size_t>(std::min<int64_t>(std::ssize(block), bytes - at));
-      file.read(block.data(), n, at);
-      hash.update(block.data(), n);
-    }
+    hash_file(weights.file_path(f), hash);
   }
   return hash.hex();
 }

@@ -25,8 +25,9 @@ AdapterKeys read_adapter_config(const std::string& folder);
 // Returns the base that the adapter was trained on, as adapter_config.json names it, or "".
 std::string adapter_base(const std::string& folder);
 
-// Returns a hash of the names and bytes of the weights of a model folder.
-std::string base_hash(const std::string& folder);
+// Returns a hash of the names and bytes of the weights of a model folder, or of the bytes of a GGUF
+// file.
+std::string base_hash(const std::string& path);
 
 // If adapter.folder is given, takes all other keys of the section from it and refuses those that
 // the document gives as well.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <set>
@@ -14,16 +15,19 @@
 #include <vector>
 
 #include "checkpoint/adapter_folder.h"
+#include "checkpoint/adapter_source.h"
 #include "checkpoint/deepspeed/writer.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/folder_source.h"
-#include "checkpoint/gguf/source.h"
-#include "checkpoint/gguf/tokenizer_export.h"
+#include "checkpoint/gguf/adapter.h"
+#include "checkpoint/gguf/model.h"
 #include "checkpoint/gguf/tokenizer_import.h"
 #include "checkpoint/gguf/writer.h"
+#include "checkpoint/gguf/written_file.h"
 #include "checkpoint/merge.h"
 #include "checkpoint/model_folder.h"
 #include "checkpoint/open_source.h"
+#include "checkpoint/open_weights.h"
 #include "checkpoint/state_access.h"
 #include "checkpoint/state_source.h"
 #include "checkpoint/weights_save.h"
@@ -39,6 +43,7 @@
 #include "io/file.h"
 #include "io/gguf.h"
 #include "io/gguf_types.h"
+#include "io/gguf_vocabulary.h"
 #include "io/owner.h"
 #include "io/safetensors.h"
 #include "io/tensor_folder.h"
@@ -114,22 +119,25 @@ WeightExtras extras_of(StateSource& source, int64_t file_bytes) {
   return out;
 }
 
-// Throws unless `folder` does not exist or is an empty folder that belongs to this user.
+// Throws unless `folder` does not exist or is an empty folder that belongs to this user. Temporary
+// files, which a killed conversion leaves, are removed.
 void require_empty(const std::string& folder) {
   if (!name_exists(folder)) return;
   if (!std::filesystem::is_directory(folder))
     raise(DS_ERROR_INVALID_ARGUMENT, "'{}' must be a folder, or not exist", folder);
   require_own_folder(folder);
-  if (!list_folder(folder).empty())
-    raise(DS_ERROR_INVALID_ARGUMENT, "'{}' must be empty: it has {} files", folder,
-          list_folder(folder).size());
+  const std::vector<std::string> names = list_folder(folder);
+  const auto kept = std::ranges::count_if(names, std::not_fn(is_fresh_name));
+  if (kept > 0)
+    raise(DS_ERROR_INVALID_ARGUMENT, "'{}' must be empty: it has {} files", folder, kept);
+  for (const std::string& name : names) std::filesystem::remove(folder + "/" + name);
 }
 
 // Throws if `like` has no weights and is recognized as another kind of folder, for example a
 // checkpoint. A model folder with a config.json but no weights is accepted; names and shapes are
 // then those of the source.
 void require_like(const std::string& like) {
-  if (like.empty() || has_tensors(like)) return;
+  if (like.empty() || has_weights(like)) return;
   if (exists(like + "/config.json") && model_hint(like).empty()) return;
   const std::string hint = path_hint(like, Sought::weights);
   if (!hint.empty())
@@ -139,18 +147,19 @@ void require_like(const std::string& like) {
 // Returns the form that the request names, or the one that the paths suggest.
 std::string form_of(const std::string& to, const ConvertRequest& request, bool from_gguf) {
   if (!request.form.empty()) return request.form;
-  if (from_gguf) return "model";
-  return to.ends_with(".gguf") ? "gguf" : "libds";
+  if (to.ends_with(".gguf")) return "gguf";
+  return from_gguf ? "model" : "libds";
 }
 
 // Throws unless the form and the options suit the source. `form` is that of form_of().
 void check_request(const std::string& from, const std::string& form, const ConvertRequest& request,
                    bool from_gguf) {
   if (!request.tag.empty()) require_tag(request.tag);
-  if (from_gguf && form != "model")
+  if (from_gguf && form != "model" && form != "gguf")
     raise(DS_ERROR_INVALID_ARGUMENT,
-          "'{}' is a GGUF file, which becomes a model folder (to \"model\"), got \"{}\"", from,
-          form);
+          "'{}' is a GGUF file, which becomes a model folder or another GGUF file (to \"model\" or "
+          "\"gguf\"), got \"{}\"",
+          from, form);
   if (!from_gguf && form == "model")
     raise(DS_ERROR_INVALID_ARGUMENT,
           "'{}' is not a GGUF file, and only such a file becomes a model folder (to \"model\")",
@@ -164,24 +173,18 @@ void check_request(const std::string& from, const std::string& form, const Conve
           "type of a model folder must be f32, f16 or bf16, got '{}'", request.type);
 }
 
-// Writes the folder of a GGUF file's model. config.json comes last, so that only a complete
-// folder is a model folder.
-void write_model(GgufSource& source, const std::string& folder, const ConvertRequest& request) {
-  std::filesystem::create_directories(folder);
-  export_tokenizer(source.vocabulary, folder);
+// Writes the folder of a GGUF file's model.
+void write_model(StateSource& source, const std::string& folder, const ConvertRequest& request) {
   ConvertedState state(source);
   WeightExtras extras = extras_of(source, request.file_bytes);
-  extras.dtype = request.type.empty() ? source.dtype : parse_dtype(request.type);
-  save_weights(state, folder, "", extras);
-  Json config = source.config;
-  config.set("torch_dtype", extras.dtype == DS_DTYPE_F32   ? "float32"
-                            : extras.dtype == DS_DTYPE_F16 ? "float16"
-                                                           : "bfloat16");
-  write_file_atomic(folder + "/config.json", config.dump(2) + "\n");
+  if (!request.type.empty()) extras.dtype = parse_dtype(request.type);
+  save_weights(state, folder, source.info.path, extras);
 }
 
-// Returns the type of a GGUF file that loses nothing of the weights in a model folder.
+// Returns the type of a GGUF file that loses nothing of the weights in a model folder, or nothing
+// but codes of another GGUF file.
 std::string lossless_type(const std::string& folder) {
+  if (is_gguf(folder)) return std::string(dtype_name(read_gguf_model(folder).dtype));
   if (!has_tensors(folder)) return "f32";
   const TensorFolder tensors = read_tensor_folder(folder);
   std::set<DType> types;
@@ -192,34 +195,68 @@ std::string lossless_type(const std::string& folder) {
   return types.contains(DS_DTYPE_F16) && !types.contains(DS_DTYPE_BF16) ? "f16" : "bf16";
 }
 
-// Writes the masters of a source as a GGUF file. `folder` is the model folder that has config.json
-// and the tokenizer.
+// Writes the masters of a source as a GGUF file. `folder` is the model folder, or the GGUF file,
+// that has config.json and the tokenizer.
 void write_gguf_of(StateSource& source, const std::string& folder, const std::string& to,
                    const ConvertRequest& request) {
   GgufContent content;
   content.config = read_model_config(folder);
-  content.vocabulary = import_tokenizer(folder, HfConfig(content.config).size("vocab_size"));
+  content.vocabulary = is_gguf(folder)
+                           ? read_vocabulary(folder)
+                           : import_tokenizer(folder, HfConfig(content.config).size("vocab_size"));
   content.type = request.type.empty() ? lossless_type(folder) : request.type;
-  std::filesystem::path name = std::filesystem::absolute(folder).lexically_normal();
-  if (!name.has_filename()) name = name.parent_path();
-  content.name = name.filename().string();
+  content.name = shown_gguf_name(folder);
   write_gguf(source, content, to);
+}
+
+// Returns the base of the adapter `from`, which `like` names or else its configuration.
+std::string base_of(const std::string& from, const ConvertRequest& request) {
+  std::string base = request.like;
+  if (base.empty() && is_adapter_folder(from)) base = adapter_base(from);
+  if (base.empty() || !(is_gguf(base) || exists(base + "/config.json")))
+    raise(DS_ERROR_NOT_FOUND,
+          "the base of adapter '{}' must be a model folder or a GGUF file, got '{}'; name it with "
+          "like",
+          from, base);
+  return base;
+}
+
+// Writes the folder of an adapter as a GGUF file, or the reverse, and returns the source.
+std::unique_ptr<StateSource> write_adapter(const std::string& from, const std::string& to,
+                                           const std::string& form, const ConvertRequest& request) {
+  const std::string base = base_of(from, request);
+  if (!is_gguf(from)) {
+    std::unique_ptr<AdapterSource> source = open_adapter_source(from, base);
+    write_gguf_adapter(*source, base, request.type.empty() ? "f32" : request.type, to);
+    return source;
+  }
+  if (form != "model" || !request.type.empty())
+    raise(DS_ERROR_INVALID_ARGUMENT,
+          "'{}' has an adapter, which becomes a folder of f32 (to \"model\"), got \"{}\"{}", from,
+          form, request.type.empty() ? "" : " and type '" + request.type + "'");
+  std::unique_ptr<AdapterSource> source = open_gguf_adapter(from, base);
+  ConvertedState state(*source);
+  save_adapter(state, source->keys, to, base);
+  return source;
 }
 
 // Opens the source of a conversion.
 std::unique_ptr<StateSource> open_converted(const std::string& from, const std::string& form) {
-  if (form == "gguf" && exists(from + "/config.json") && has_tensors(from))
+  if (is_gguf(from) || (form == "gguf" && exists(from + "/config.json") && has_tensors(from)))
     return open_folder_source(from);
   return open_source(from,
                      form == "fp32" || form == "gguf" ? SourceParts::masters : SourceParts::all);
 }
 
-// Writes a checkpoint or a model folder in a form other than "model". Returns the path of the
-// result.
+// Writes a checkpoint, a model folder or a GGUF file in a form. Returns the path of the result.
 std::string write_form(StateSource& source, const std::string& to, const std::string& form,
                        const ConvertRequest& request) {
+  if (form == "model") {
+    write_model(source, to, request);
+    return to;
+  }
   if (form == "gguf") {
-    const bool folder = source.form == "model";
+    const bool folder = source.form == "model" || source.form == "gguf";
     if (!folder && request.like.empty())
       raise(DS_ERROR_INVALID_ARGUMENT,
             "like: the model folder of '{}' is needed for a GGUF file, got none", source.info.path);
@@ -262,12 +299,12 @@ std::unique_ptr<StateSource> write_merged(const std::string& from, const std::st
   if (request.form == "unmerged" && request.like.empty())
     raise(DS_ERROR_INVALID_ARGUMENT,
           "like: the merged model, which '{}' is to be taken out of, is needed, got none", from);
-  const std::string base = request.like.empty() ? adapter_base(from) : request.like;
-  if (base.empty() || !exists(base + "/config.json"))
-    raise(DS_ERROR_NOT_FOUND,
-          "the base of adapter '{}' must be a model folder, got '{}'; name it with like", from,
-          base);
+  const std::string base = base_of(from, request);
   std::unique_ptr<StateSource> source = open_merged(from, base, request.form == "unmerged");
+  if (to.ends_with(".gguf")) {
+    write_gguf_of(*source, base, to, request);
+    return source;
+  }
   ConvertedState state(*source);
   save_weights(state, to, base);
   return source;
@@ -287,20 +324,17 @@ Json convert_checkpoint(const std::string& from, const std::string& to,
   const bool from_gguf = is_gguf(from);
   const std::string form = form_of(to, request, from_gguf);
   check_request(from, form, request, from_gguf);
-  if (form == "gguf") {
+  if (form == "gguf" || (is_merge(request) && to.ends_with(".gguf"))) {
     require(!name_exists(to), "'{}' must not exist", to);
   } else if (form != "libds") {
     require_empty(to);
-  }
-  if (from_gguf) {
-    std::unique_ptr<GgufSource> source = open_gguf(from);
-    write_model(*source, to, request);
-    return description(*source, to);
   }
   std::unique_ptr<StateSource> source;
   std::string path = to;
   if (is_merge(request)) {
     source = write_merged(from, to, request);
+  } else if (is_gguf_adapter(from) || (form == "gguf" && is_adapter_folder(from))) {
+    source = write_adapter(from, to, form, request);
   } else {
     source = open_converted(from, form);
     if (form != "libds" && !source->info.base.is_null())

@@ -10,8 +10,8 @@ namespace ds {
 struct ConvertRequest {
   // "libds", "universal" (DeepSpeed's layout), "fp32" (weights only), "model" (a model folder of a
   // GGUF file), "gguf" or, for the folder of an adapter, "merged" and "unmerged": a model with the
-  // adapter added to its weights or taken out. "" means "model" if the source is a GGUF file,
-  // "gguf" if the name to write ends with .gguf, and otherwise "libds".
+  // adapter added to its weights or taken out. "" means "gguf" if the name to write ends with
+  // .gguf, "model" if the source is a GGUF file, and otherwise "libds".
   std::string form;
   // Tag of the checkpoint to write; only for the form "libds". "" means no tag.
   std::string tag;
@@ -34,7 +34,8 @@ struct ConvertRequest {
 // Opens `from`, a checkpoint, a model folder or a GGUF file, and writes it to `to` in the form that
 // `request` names. Returns a description of the result. The form "libds" adds a checkpoint to the
 // folder `to`; for the other forms, `to` must be empty or not exist. A model folder can only become
-// a GGUF file, and a GGUF file only a model folder.
+// a GGUF file, and a GGUF file a model folder or another GGUF file. A model with an adapter becomes
+// a GGUF file if `to` ends with .gguf.
 Json convert_checkpoint(const std::string& from, const std::string& to,
                         const ConvertRequest& request);
 

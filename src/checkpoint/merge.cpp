@@ -3,24 +3,24 @@
 // summed in f64 and rounded once to f32; the file's type rounds the sum once more.
 #include "checkpoint/merge.h"
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
-#include <utility>
+#include <iterator>
+#include <span>
 #include <vector>
 
 #include "checkpoint/adapter_folder.h"
 #include "checkpoint/model_folder.h"
+#include "checkpoint/open_weights.h"
 #include "checkpoint/state_access.h"
-#include "checkpoint/weight_match.h"
+#include "checkpoint/stored_weights.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/half.h"
 #include "core/base/ids.h"
 #include "core/graph/graph.h"
 #include "core/graph/ops.h"
-#include "io/file.h"
-#include "io/safetensors.h"
 #include "nn/adapter_keys.h"
 #include "nn/adapter_names.h"
 #include "nn/models/hf.h"
@@ -28,45 +28,6 @@
 
 namespace ds {
 namespace {
-
-// Names and shapes of the parameters of a graph.
-struct ParamTable {
-  explicit ParamTable(const Graph& graph) {
-    for (const Parameter& param : graph.params) {
-      names.push_back(param.name);
-      shapes.push_back({});
-      for (const Dim& dim : graph.type(param.value).shape.dims())
-        shapes.back().push_back(dim.extent);
-    }
-  }
-  IdVector<ParamId, std::string> names;
-  IdVector<ParamId, std::vector<int64_t>> shapes;
-};
-
-// The tensors of one folder by parameter.
-struct Stored {
-  explicit Stored(WeightMatch found) : match(std::move(found)), files(open_files(match.folder)) {}
-
-  bool has(ParamId param) const { return match.of_param[param] != WeightMatch::kNone; }
-  void read(ParamId param, int64_t begin, int64_t count, float* out) const {
-    const WeightSource& source = match.sources[match.of_param[param]];
-    const SafetensorEntry& entry = match.entry(source);
-    const int64_t unit = size_of(entry.dtype);
-    std::vector<std::byte> bytes(static_cast<size_t>(count * unit));
-    files[source.file].read(bytes.data(), bytes.size(), entry.begin + begin * unit);
-    widen(entry.dtype, bytes.data(), count, out);
-  }
-  std::vector<float> all(ParamId param) const {
-    int64_t count = 1;
-    for (int64_t extent : match.entry(match.sources[match.of_param[param]]).shape) count *= extent;
-    std::vector<float> out(static_cast<size_t>(count));
-    read(param, 0, count, out.data());
-    return out;
-  }
-
-  WeightMatch match;
-  std::vector<File> files;
-};
 
 class MergedSource : public StateSource {
  public:
@@ -76,8 +37,9 @@ class MergedSource : public StateSource {
     const HfModel model = build_hf_model(base, 1, 1);
     with_ = add_adapters(model.graph, keys_);
     const ParamTable own(model.graph), all(with_);
-    base_.emplace(match_weights(own.names, own.shapes, base));
-    adapter_.emplace(match_adapter(all.names, all.shapes, adapter));
+    base_ = open_weights(own.names, own.shapes, base);
+    adapter_ = open_weights(all.names, all.shapes, adapter);
+    all_shapes_ = all.shapes;
     form = subtract ? "unmerged" : "merged";
     info.path = adapter;
     kinds = {kMasterName};
@@ -114,12 +76,36 @@ class MergedSource : public StateSource {
     }
   }
 
+  // Returns all elements of a matrix of the adapter.
+  std::vector<float> whole(ParamId param) {
+    int64_t count = 1;
+    for (int64_t extent : all_shapes_[param]) count *= extent;
+    std::vector<float> out(static_cast<size_t>(count));
+    adapter_->read(param, 0, count, out.data());
+    return out;
+  }
+
+  // Throws unless the elements from `begin` on are finite numbers of the type of the base.
+  void check_sums(ParamId weight, int64_t begin, std::span<const float> sums) const {
+    const DType dtype = base_->dtype(weight);
+    std::vector<std::byte> stored(sums.size() * sizeof(float));
+    std::vector<float> rounded(sums.size());
+    narrow(dtype, sums.data(), std::ssize(sums), stored.data());
+    widen(dtype, stored.data(), std::ssize(sums), rounded.data());
+    for (size_t i = 0; i < sums.size(); ++i) {
+      if (std::isfinite(rounded[i])) continue;
+      raise(DS_ERROR_CONFIG, "'{}': element {} of '{}' becomes {}, which is no finite {} number",
+            info.path, begin + static_cast<int64_t>(i), TensorName(with_.params[weight].name),
+            sums[i], dtype_name(dtype));
+    }
+  }
+
   // Adds elements [begin, begin + count) of s B A, or of its transpose, to `out`.
   void add_product(ParamId weight, const std::string& module, ParamId a, int64_t begin,
                    int64_t count, float* out) {
     if (cached_ != a) {
-      a_ = adapter_->all(a);
-      b_ = adapter_->all(with_.find_param(adapter_param(module, AdapterPart::b)));
+      a_ = whole(a);
+      b_ = whole(with_.find_param(adapter_param(module, AdapterPart::b)));
       cached_ = a;
     }
     const auto rank = static_cast<size_t>(rank_of(keys_, module));
@@ -136,13 +122,15 @@ class MergedSource : public StateSource {
         sum += static_cast<double>(b_[output * rank + k]) * a_[k * inputs + input];
       out[e] = static_cast<float>(out[e] + scale * sum);
     }
+    check_sums(weight, begin, {out, static_cast<size_t>(count)});
   }
 
   AdapterKeys keys_;
   const double sign_;
   // The graph of the base with the adapters.
   Graph with_;
-  std::optional<Stored> base_, adapter_;
+  std::unique_ptr<StoredWeights> base_, adapter_;
+  IdVector<ParamId, std::vector<int64_t>> all_shapes_;
   // The number in the graph of each parameter of this source.
   IdVector<ParamId, ParamId> source_;
   IdVector<ParamId, char> transposed_;

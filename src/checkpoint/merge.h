@@ -6,11 +6,11 @@
 
 namespace ds {
 
-// Opens the model of the folder `base` with the adapter of the folder `adapter` added to its
-// weights or, with `subtract`, taken out of them. A weight is W + s B A, computed in f32;
-// modules_to_save and biases come from the adapter. Throws DS_ERROR_CONFIG if the adapter does not
-// fit the base, and for `subtract` if the adapter replaces parameters of the base, whose old values
-// no folder has.
+// Opens the model of `base`, a model folder or a GGUF file, with the adapter of the folder
+// `adapter` added to its weights or, with `subtract`, taken out of them. A weight is W + s B A,
+// computed in f32; modules_to_save and biases come from the adapter. Throws DS_ERROR_CONFIG if the
+// adapter does not fit the base, and for `subtract` if the adapter replaces parameters of the base,
+// whose old values no folder has.
 std::unique_ptr<StateSource> open_merged(const std::string& adapter, const std::string& base,
                                          bool subtract);
 

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "checkpoint/gguf/model.h"
+#include "checkpoint/gguf/weights.h"
 #include "checkpoint/weight_match.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -17,6 +19,7 @@
 #include "data/preference.h"
 #include "io/file.h"
 #include "io/file_kind.h"
+#include "io/gguf.h"
 #include "io/tensor_folder.h"
 #include "nn/adapter_keys.h"
 #include "nn/models/gpt.h"
@@ -32,14 +35,8 @@ constexpr int64_t kMaxConfig = 1 << 24;
 constexpr const char* kTied = "tie_word_embeddings";
 
 WeightMatch match_graph(const Graph& graph, const std::string& folder) {
-  std::vector<std::string> names;
-  std::vector<std::vector<int64_t>> shapes;
-  for (const Parameter& param : graph.params) {
-    names.push_back(param.name);
-    shapes.emplace_back();
-    for (const Dim& dim : graph.type(param.value).shape.dims()) shapes.back().push_back(dim.extent);
-  }
-  return match_weights(names, shapes, folder);
+  const ParamTable params(graph);
+  return match_weights(params.names, params.shapes, folder);
 }
 
 // Returns false if a tied tensor is stored under both names with different values. Transformers 5
@@ -51,11 +48,23 @@ bool is_tied(const WeightMatch& match) {
                              [&](size_t copy) { return is_equal_copy(match, copy, files); });
 }
 
-std::string config_path(const std::string& folder) { return folder + "/config.json"; }
+// Returns the file that describes the model.
+std::string config_path(const std::string& folder) {
+  return is_gguf(folder) ? folder : folder + "/config.json";
+}
 
 }  // namespace
 
+ParamTable::ParamTable(const Graph& graph) {
+  for (const Parameter& param : graph.params) {
+    names.push_back(param.name);
+    shapes.push_back({});
+    for (const Dim& dim : graph.type(param.value).shape.dims()) shapes.back().push_back(dim.extent);
+  }
+}
+
 Json read_model_config(const std::string& folder) {
+  if (is_gguf(folder)) return read_gguf_model(folder).config;
   std::string path = config_path(folder);
   if (!name_exists(path)) {
     raise(DS_ERROR_NOT_FOUND, "{}: does not exist, so '{}' is not a model folder{}", path, folder,
@@ -104,6 +113,11 @@ HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq, Hf
     }
   };
   HfModel model = build();
+  if (is_gguf(folder)) {
+    const ParamTable params(model.graph);
+    open_gguf_weights(params.names, params.shapes, folder);
+    return model;
+  }
   if (!has_tensors(folder)) return model;
   WeightMatch match = match_graph(model.graph, folder);
   // If the files show that the head is not tied, the model is built a second time, because tying
@@ -119,8 +133,12 @@ HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq, Hf
 }
 
 std::map<std::string, std::string> stored_names(const Graph& graph, const std::string& folder) {
-  WeightMatch match = match_graph(graph, folder);
   std::map<std::string, std::string> names;
+  if (is_gguf(folder)) {
+    for (const Parameter& param : graph.params) names[param.name] = param.name;
+    return names;
+  }
+  WeightMatch match = match_graph(graph, folder);
   for (const WeightSource& source : match.sources) {
     if (!source.param.exists()) continue;
     names[match.entry(source).name] = graph.params[source.param].name;

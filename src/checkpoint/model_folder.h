@@ -2,12 +2,25 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
+#include "core/base/ids.h"
 #include "core/config/config.h"
+#include "core/graph/graph.h"
 #include "nn/models/hf.h"
 #include "nn/models/hf_rows.h"
 
 namespace ds {
+
+// Names and shapes of the parameters of a graph.
+struct ParamTable {
+  explicit ParamTable(const Graph& graph);
+  IdVector<ParamId, std::string> names;
+  IdVector<ParamId, std::vector<int64_t>> shapes;
+};
+
+// A model folder of these functions may also be a GGUF file, whose metadata takes the place of
+// config.json.
 
 // Reads config.json of a Hugging Face model folder. Throws DS_ERROR_NOT_FOUND if it does not exist,
 // DS_ERROR_CORRUPT if it is not a JSON object, and DS_ERROR_CONFIG if it belongs to another kind of
@@ -30,7 +43,8 @@ HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq,
 void warn_unread(const HfModel& model, const std::string& folder);
 
 // Maps names of tensors in the folder's files to the names of the parameters of `graph` that they
-// hold. Tensors that hold no parameter are left out. Errors are those of load_weights().
+// hold. Tensors that hold no parameter are left out. In place of the names in a GGUF file, those of
+// the parameters are used. Errors are those of load_weights().
 std::map<std::string, std::string> stored_names(const Graph& graph, const std::string& folder);
 
 // Builds the model that config.model names, a built-in family or a model folder, for micro-batches

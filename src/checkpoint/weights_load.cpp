@@ -5,21 +5,17 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "checkpoint/adapter_folder.h"
 #include "checkpoint/agree.h"
+#include "checkpoint/open_weights.h"
 #include "checkpoint/state_access.h"
-#include "checkpoint/weight_match.h"
-#include "core/base/dtype.h"
-#include "core/base/error.h"
-#include "core/base/half.h"
+#include "checkpoint/stored_weights.h"
 #include "core/base/log.h"
 #include "core/graph/param_slice.h"
 #include "core/program/granules.h"
-#include "io/file.h"
-#include "io/safetensors.h"
 
 namespace ds {
 namespace {
@@ -33,14 +29,11 @@ class Loader {
 
   void load() {
     agree(state_.comm(), "weights check", [&] {
-      match_ = (is_adapter_folder(path_) ? match_adapter : match_weights)(
-          state_.param_names(), state_.param_shapes(), path_);
-      files_ = open_files(match_.folder);
-      if (state_.comm().rank() == 0) {
-        for (size_t copy : match_.copies) check_copy(copy);
-      }
+      weights_ = open_weights(state_.param_names(), state_.param_shapes(), path_);
+      if (state_.comm().rank() == 0) weights_->check_copies();
     });
-    if (const std::string warning = match_.warning(); state_.comm().rank() == 0 && !warning.empty())
+    if (const std::string warning = weights_->warning();
+        state_.comm().rank() == 0 && !warning.empty())
       log_line(LogLevel::warning, fmt::format("'{}': {}", path_, warning));
     agree(state_.comm(), "weights read", [&] {
       for (BucketId b : state_.layout().buckets.ids()) read_bucket(b);
@@ -48,30 +41,16 @@ class Loader {
   }
 
  private:
-  // Throws unless both stored tensors of a tied parameter have the same bytes.
-  void check_copy(size_t copy) {
-    if (is_equal_copy(match_, copy, files_)) return;
-    const WeightSource& source = match_.sources[copy];
-    raise(DS_ERROR_CONFIG, "'{}': tensors '{}' and '{}' are tied in the model, but not equal",
-          path_, match_.entry(match_.sources[match_.of_param[source.param]]).name,
-          match_.entry(source).name);
-  }
-
   // Reads the part of the bucket that this rank holds into its masters.
   void read_bucket(BucketId b) {
     int64_t low = state_.first(b), high = low + state_.held(b);
     for (const ParamPlace& p : state_.layout().buckets[b].params) {
       // A parameter that is not stored keeps its random initial values.
-      if (match_.of_param[p.param] == WeightMatch::kNone) continue;
-      const WeightSource& source = match_.sources[match_.of_param[p.param]];
-      const SafetensorEntry& entry = match_.entry(source);
+      if (!weights_->has(p.param)) continue;
       int64_t begin = std::max(low, p.begin), end = std::min(high, p.begin + p.numel);
       if (begin >= end) continue;
       auto read = [&](int64_t local, int64_t whole, int64_t n) {
-        int64_t unit = size_of(entry.dtype);
-        files_[source.file].read(bytes_.data(), static_cast<size_t>(n * unit),
-                                 entry.begin + whole * unit);
-        widen(entry.dtype, bytes_.data(), n, block_.data());
+        weights_->read(p.param, whole, n, block_.data());
         state_.write_state(StateKind::master, b, p.begin + local, n, block_.data());
       };
       for (const SliceBlock& block : state_.slice(p.param).blocks(begin - p.begin, end - begin))
@@ -81,10 +60,8 @@ class Loader {
 
   StateAccess& state_;
   std::string path_;
-  WeightMatch match_;
-  std::vector<File> files_;
+  std::unique_ptr<StoredWeights> weights_;
   std::vector<float> block_ = std::vector<float>(kReadBlock);
-  std::vector<std::byte> bytes_ = std::vector<std::byte>(kReadBlock * sizeof(float));
 };
 
 }  // namespace

@@ -8,7 +8,8 @@ namespace ds {
 // Loads the weights of a Hugging Face model folder into the masters: model.safetensors or the
 // shards of model.safetensors.index.json, or, if neither exists, pytorch_model.bin or the shards of
 // pytorch_model.bin.index.json. A folder with adapter_config.json holds an adapter of PEFT or libds
-// instead: only the tensors of the adapter are loaded, and the engine must have all of them.
+// instead: only the tensors of the adapter are loaded, and the engine must have all of them. In
+// place of a model folder, a GGUF file may be given; codes are expanded.
 //
 // Tensors are matched to parameters by name. Two older namings are understood: names without the
 // model's prefix, and LayerNorm.gamma and beta. A tied tensor may be stored under its other name,

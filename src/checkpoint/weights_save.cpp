@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "checkpoint/agree.h"
-#include "checkpoint/model_folder.h"
+#include "checkpoint/gguf/model.h"
 #include "checkpoint/own_blocks.h"
 #include "checkpoint/state_access.h"
 #include "checkpoint/weight_match.h"
@@ -39,6 +39,7 @@
 #include "core/graph/param_slice.h"
 #include "core/program/granules.h"
 #include "io/file.h"
+#include "io/gguf.h"
 #include "io/safetensors.h"
 #include "io/tensor_folder.h"
 
@@ -66,10 +67,14 @@ class Saver {
 
   void save() {
     agree(state_.comm(), "weights plan", [&] {
-      if (!like_.empty() && !std::filesystem::is_directory(like_)) {
-        raise(DS_ERROR_NOT_FOUND, "like: '{}' is not a folder{}", like_,
+      gguf_ = is_gguf(like_);
+      if (!like_.empty() && !gguf_ && !std::filesystem::is_directory(like_)) {
+        raise(DS_ERROR_NOT_FOUND, "like: '{}' is neither a folder nor a GGUF file{}", like_,
               path_hint(like_, Sought::model));
       }
+      if (extras_.dtype) dtype_ = *extras_.dtype;
+      if (gguf_ && !extras_.dtype) dtype_ = read_gguf_model(like_).dtype;
+      if (gguf_ && rank_ == 0) side_texts_ = gguf_side_files(like_, dtype_);
       alone_ = like_.empty() || !has_tensors(like_);
       if (alone_) {
         plan_alone();
@@ -124,7 +129,7 @@ class Saver {
       const std::string& own = state_.param_names()[p];
       const std::string name = extras_.stored_name ? extras_.stored_name(own) : own;
       places.emplace(name, all.size());
-      all.push_back({{name, extras_.dtype, state_.param_shapes()[p]}, p});
+      all.push_back({{name, dtype_, state_.param_shapes()[p]}, p});
     };
     for (ParamId p : extras_.order) add(p);
     if (extras_.order.empty()) {
@@ -378,7 +383,8 @@ class Saver {
       rename_file(temporary(f), final_path(f));
     }
     if (!index_.empty()) write_file_atomic(folder_ + "/" + std::string(kTensorIndex), index_);
-    if (!like_.empty() && !std::filesystem::equivalent(like_, folder_)) copy_side_files();
+    for (const auto& [name, text] : side_texts_) write_file_atomic(folder_ + "/" + name, text);
+    if (!like_.empty() && !gguf_ && !std::filesystem::equivalent(like_, folder_)) copy_side_files();
     sync_folder(folder_);
   }
 
@@ -401,6 +407,12 @@ class Saver {
   int rank_;
   std::string folder_, like_;
   const WeightExtras& extras_;
+  // Whether `like_` is a GGUF file, and the names and texts of the files that are made of it. As
+  // config.json comes last, only a complete folder is a model folder.
+  bool gguf_ = false;
+  std::vector<std::pair<std::string, std::string>> side_texts_;
+  // The type of parameters in files that do not follow those of another folder.
+  DType dtype_ = DS_DTYPE_F32;
   // The suffix of temporary files. Each is finally renamed to its name without the suffix.
   std::string suffix_;
   // Whether the files are planned by plan_alone(), without those of another folder.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -30,8 +31,8 @@ struct WeightExtras {
   // The parameters to store, in their order. If it is empty, all are stored by number.
   std::vector<ParamId> order;
   // The type of the parameters in files that do not follow those of another folder: f32, bf16 or
-  // f16.
-  DType dtype = DS_DTYPE_F32;
+  // f16. Nothing means that which loses nothing of a GGUF file `like`, and otherwise f32.
+  std::optional<DType> dtype = {};
   // Returns the name under which a parameter is stored. Empty: its own name.
   std::function<std::string(const std::string& param)> stored_name = {};
   // The name of a single file of tensors.
@@ -47,8 +48,9 @@ struct WeightExtras {
 // safetensors files that include the head. If `like` is "" or has no weights, writes one
 // model.safetensors of extras.dtype with the tensors in the order of parameters, or several files
 // with an index as on the Hugging Face hub. The config and tokenizer files of `like` are copied.
-// Each file is written under a temporary name and renamed, so it never appears incomplete.
-// Collective: if one rank fails, every rank throws its error.
+// `like` may also be a GGUF file, of whose metadata these files are made. Each file is written
+// under a temporary name and renamed, so it never appears incomplete. Collective: if one rank
+// fails, every rank throws its error.
 void save_weights(StateAccess& state, const std::string& folder, const std::string& like = "",
                   const WeightExtras& extras = {});
 

@@ -40,11 +40,12 @@ void add_convert(CLI::App& app, int& code) {
   auto args = std::make_shared<ConvertArgs>();
   CLI::App* command = app.add_subcommand(
       "convert",
-      "Converts a checkpoint of DeepSpeed or libds, a model folder or a GGUF file; nothing that "
-      "pickles name is run");
+      "Converts a checkpoint of DeepSpeed or libds, a model, an adapter or a GGUF file; nothing "
+      "that pickles name is run");
   command
-      ->add_option("FROM", args->from,
-                   "folder that DeepSpeed or libds saved, model folder, or GGUF file")
+      ->add_option(
+          "FROM", args->from,
+          "folder that DeepSpeed or libds saved, folder of a model or adapter, or GGUF file")
       ->required();
   command->add_option("TO", args->target, "folder or GGUF file to write")->required();
   command
@@ -52,12 +53,12 @@ void add_convert(CLI::App& app, int& code) {
           "--to", args->form,
           "libds (usual): one more checkpoint below TO; universal: for DeepSpeed's load_universal; "
           "fp32: model.safetensors, with second names and buffers; model (usual for a GGUF file): "
-          "a model folder; gguf (usual if TO ends with .gguf): a file for llama.cpp")
+          "a folder; gguf (usual if TO ends with .gguf): a file for llama.cpp")
       ->check(CLI::IsMember({"libds", "universal", "fp32", "model", "gguf"}));
   command->add_option("--tag", args->tag, "tag of a checkpoint of libds")->check(utf8_text());
   command->add_option("--like", args->like,
                       "with fp32: model folder that gives names, types and tokenizer; with gguf: "
-                      "the model folder of a checkpoint");
+                      "the model of a checkpoint, or the base of an adapter");
   command
       ->add_option("--type", args->type,
                    "with model or gguf: type of matrices (by default that of FROM, or bf16)")
@@ -71,7 +72,8 @@ void add_convert(CLI::App& app, int& code) {
   command->footer(
       "Examples: libds convert deepspeed_run converted && libds verify converted\n"
       "          libds convert model.gguf MODEL_DIR\n"
-      "          libds convert MODEL_DIR model.gguf --type q8_0");
+      "          libds convert MODEL_DIR model.gguf --type q8_0\n"
+      "          libds convert RUN/model adapter.gguf --like model.gguf");
   command->callback([args, &code] { code = convert(*args); });
 }
 

@@ -83,12 +83,11 @@ void generate(const GenerateArgs& args) {
 }  // namespace
 
 void add_generate(CLI::App& app, int&) {
-  CLI::App* command =
-      app.add_subcommand("generate", "Continue a text with a run or a model folder");
+  CLI::App* command = app.add_subcommand("generate", "Continue a text with a run or a model");
   auto args = std::make_shared<GenerateArgs>();
   command
       ->add_option("model", args->model,
-                   "Run folder, checkpoint, or folder of a Hugging Face model")
+                   "Run folder, checkpoint, folder of a Hugging Face model, or GGUF file")
       ->required();
   CLI::Option* prompt = command->add_option("--prompt", args->prompt, "Text to continue");
   CLI::Option* ids = command

@@ -32,14 +32,19 @@ void add(CLI::App& app, int& code, const char* name, const char* form, const cha
   CLI::App* command = app.add_subcommand(name, description);
   command->add_option("ADAPTER", args->adapter, "folder of an adapter, by libds or PEFT")
       ->required();
-  command->add_option("TO", args->target, "folder to write, which must be empty or not exist")
+  command
+      ->add_option("TO", args->target,
+                   "folder to write, which must be empty or not exist; or X.gguf")
       ->required();
   if (form == std::string_view("merged")) {
     command->add_option("--base", args->base,
-                        "model folder (default: the base that adapter_config.json names)");
+                        "model folder or GGUF file (default: the base that adapter_config.json "
+                        "names)");
     command->footer("Example: libds merge tuned/model merged");
   } else {
-    command->add_option("--base", args->base, "model folder that the adapter was merged into")
+    command
+        ->add_option("--base", args->base,
+                     "model folder or GGUF file that the adapter was merged into")
         ->required();
     command->footer("Example: libds unmerge tuned/model unmerged --base merged");
   }

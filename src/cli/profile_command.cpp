@@ -48,7 +48,7 @@ void add_profile(CLI::App& app, int&) {
   command->add_option("--config", args->config.file, "JSON configuration");
   add_config_options(*command, args->config, false);
   command->add_option("--model", args->model,
-                      "Hugging Face folder, in place of the configuration's model");
+                      "Hugging Face folder or GGUF file, in place of the configuration's model");
   command->add_option("--micro-batch", args->micro_batch, "Sequences of a micro-batch")
       ->check(integer_range(1, INT32_MAX))
       ->default_str("");

@@ -174,7 +174,7 @@ void add_config_options(CLI::App& command, ConfigArgs& args, bool model) {
   if (model) {
     command
         .add_option("--model", args.model,
-                    "Hugging Face folder, in place of the configuration's model")
+                    "Hugging Face folder or GGUF file, in place of the configuration's model")
         ->check(utf8_text());
   }
   command

@@ -119,8 +119,8 @@ void add_verify(CLI::App& app, int& code) {
       "verify", "Check a model against recorded numbers, or checkpoints against their hashes");
   auto args = std::make_shared<VerifyArgs>();
   command->add_option("model", args->model,
-                      "Model folder with golden.json and golden.safetensors; or a run, a folder of "
-                      "checkpoints or one of them: check all hashes");
+                      "Model folder with golden.json and golden.safetensors, or a GGUF file beside "
+                      "them; or a run, a folder of checkpoints or one of them: check all hashes");
   command->add_option("--stage", args->stage, "ZeRO stage")->check(integer_range(0, 3));
   command->add_option("--dtype", args->dtype, "Which kinds: f32, bf16 or both")
       ->check(CLI::IsMember({"f32", "bf16", "both"}));

@@ -66,14 +66,16 @@ class Tokenizer {
   Frame frame_;
 };
 
-// Opens "bytes", a tokenizer.json, a sentencepiece .model, or a folder with tokenizer.json,
-// tokenizer.model, vocab.json and merges.txt, or vocab.txt. In a folder, the first of these that
-// exists is read. Throws DS_ERROR_NOT_FOUND if none exists, DS_ERROR_CORRUPT or DS_ERROR_CONFIG for
-// a damaged file, and DS_ERROR_UNSUPPORTED for a part that libds lacks; messages name the file and
-// the key. Without libds_text.so every function here throws DS_ERROR_UNSUPPORTED.
+// Opens "bytes", a tokenizer.json, a sentencepiece .model, a GGUF file, or a folder with
+// tokenizer.json, tokenizer.model, vocab.json and merges.txt, or vocab.txt. In a folder, the first
+// of these that exists is read. Throws DS_ERROR_NOT_FOUND if none exists, DS_ERROR_CORRUPT or
+// DS_ERROR_CONFIG for a damaged file, and DS_ERROR_UNSUPPORTED for a part that libds lacks;
+// messages name the file and the key. Without libds_text.so every function here throws
+// DS_ERROR_UNSUPPORTED.
 std::unique_ptr<const Tokenizer> open_tokenizer(const std::string& name);
 
-// A file of a tokenizer, and the name that a copy of it must have.
+// A file of a tokenizer, and the name that a copy of it must have. read_tokenizer_file(path)
+// returns its content.
 struct TokenizerFile {
   std::string path, name;
 };

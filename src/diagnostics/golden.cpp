@@ -5,6 +5,7 @@
 #include "diagnostics/golden.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <string_view>
 
 #include "core/base/contains.h"
@@ -13,6 +14,7 @@
 #include "core/base/json_read.h"
 #include "core/base/path_kind.h"
 #include "io/file_kind.h"
+#include "io/gguf.h"
 
 namespace ds {
 namespace {
@@ -80,7 +82,9 @@ GoldenRun read_run(const std::string& name, const JsonReader& run, const JsonRea
 
 // Reads and checks everything except logits and gradients, so that an invalid record is refused
 // before an engine allocates memory.
-Golden::Golden(const std::string& folder) {
+Golden::Golden(const std::string& model) {
+  std::filesystem::path parent = std::filesystem::path(model).parent_path();
+  const std::string folder = !is_gguf(model) ? model : parent.empty() ? "." : parent.string();
   std::string numbers = folder + "/golden.json", tensors = folder + "/golden.safetensors";
   for (const std::string& path : {numbers, tensors}) {
     if (!name_exists(path)) {

@@ -56,10 +56,11 @@ struct GoldenParam {
 // golden.safetensors, from which logits() and grad() read when they are called.
 class Golden {
  public:
-  // Reads and checks folder/golden.*. Throws DS_ERROR_NOT_FOUND if the files do not exist, and
-  // DS_ERROR_UNSUPPORTED if a run has another optimizer than AdamW or SGD, and DS_ERROR_CORRUPT,
-  // with the member, if they are not as docs/reference/verify.md describes.
-  explicit Golden(const std::string& folder);
+  // Reads and checks golden.* in a model folder, or beside a GGUF file. Throws DS_ERROR_NOT_FOUND
+  // if the files do not exist, and DS_ERROR_UNSUPPORTED if a run has another optimizer than AdamW
+  // or SGD, and DS_ERROR_CORRUPT, with the member, if they are not as docs/reference/verify.md
+  // describes.
+  explicit Golden(const std::string& model);
 
   GoldenBatch batch;
   std::vector<GoldenBatch> micro;

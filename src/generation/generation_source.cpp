@@ -22,6 +22,7 @@
 #include "engine/threads.h"
 #include "io/file.h"
 #include "io/file_kind.h"
+#include "io/gguf.h"
 #include "nn/models/hf.h"
 
 namespace ds {
@@ -89,9 +90,10 @@ Json engine_document(const GenerationRequest& request, int64_t sequence, int64_t
   return document;
 }
 
-// Returns whether a folder holds a model. Run folders and checkpoints may also have a config.json,
-// but other files identify them.
+// Returns whether `folder` is a GGUF file or holds a model. Run folders and checkpoints may also
+// have a config.json, but other files identify them.
 bool is_model(const std::string& folder) {
+  if (is_gguf(folder)) return true;
   return name_exists(folder + "/config.json") && !name_exists(folder + "/checkpoints") &&
          !name_exists(folder + "/manifest.json");
 }
@@ -101,11 +103,10 @@ bool is_model(const std::string& folder) {
 std::string checkpoint_of(const std::string& folder) {
   if (!name_exists(folder + "/manifest.json") && !is_run_folder(folder) &&
       !has_checkpoints(folder)) {
-    raise(
-        DS_ERROR_NOT_FOUND,
-        "'{}' is not a run folder, a model folder or a checkpoint: it has neither config.json nor "
-        "manifest.json{}",
-        folder, path_hint(folder, Sought::model));
+    raise(DS_ERROR_NOT_FOUND,
+          "'{}' is not a run folder, a model folder, a GGUF file or a checkpoint: it has neither "
+          "config.json nor manifest.json{}",
+          folder, path_hint(folder, Sought::model));
   }
   return find_checkpoint(folder);
 }

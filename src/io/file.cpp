@@ -220,6 +220,15 @@ std::string fresh_name(const std::string& path) {
   return fmt::format("{}.{:016x}.tmp", path, number);
 }
 
+bool is_fresh_name(std::string_view path) {
+  constexpr std::string_view end = ".tmp", digits = "0123456789abcdef";
+  constexpr size_t count = 16;
+  if (!path.ends_with(end) || path.size() <= end.size() + count) return false;
+  path.remove_suffix(end.size());
+  const std::string_view number = path.substr(path.size() - count);
+  return number.find_first_not_of(digits) == number.npos && path[path.size() - count - 1] == '.';
+}
+
 void rename_file(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) raise_errno(to, "rename", errno);
 }

@@ -58,6 +58,8 @@ inline constexpr int64_t kMostText = int64_t{256} << 20;
 std::string read_file(const std::string& path, int64_t limit = kMostText);
 // Returns `path` with a random suffix, for a temporary file that will replace it.
 std::string fresh_name(const std::string& path);
+// Returns whether fresh_name() may have returned this path.
+bool is_fresh_name(std::string_view path);
 // Replaces `path`, even if it is a link: writes a temporary file, syncs it, renames it and syncs
 // the folder. After a crash the path has either the old or the new content.
 void write_file_atomic(const std::string& path, std::string_view bytes);

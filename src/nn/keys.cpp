@@ -45,8 +45,8 @@ void model_keys(KeyList& keys) {
   rows.only([](const M& m) { return !m.folder.empty(); });
   rows.nonempty(
       "folder", &M::folder,
-      "a Hugging Face folder ([models.md](models.md)) instead of a family. Of the other keys "
-      "of `model`, only `init`, `mask`, `documents` and `dropout` apply to it. If "
+      "a Hugging Face folder ([models.md](models.md)) or a GGUF file instead of a family. Of the "
+      "other keys of `model`, only `init`, `mask`, `documents` and `dropout` apply to it. If "
       "`data.tokenizer` is not given, the folder's tokenizer is used");
   rows.words("init", &M::init, {"folder", "random"},
              "the initial weights of a run on a folder: those of the folder (`folder`), or random "

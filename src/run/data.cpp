@@ -31,6 +31,7 @@
 #include "data/token_file.h"
 #include "data/token_text.h"
 #include "io/file.h"
+#include "io/gguf_tokenizer.h"
 
 namespace ds {
 namespace {
@@ -547,7 +548,7 @@ static void copy_tokenizer(const std::string& name, const std::string& folder) {
   for (const TokenizerFile& file : files) {
     const std::filesystem::path copy = std::filesystem::path(folder) / file.name;
     make_folders(copy.parent_path());
-    write_file_atomic(copy, read_file(file.path));
+    write_file_atomic(copy, read_tokenizer_file(file.path));
   }
 }
 

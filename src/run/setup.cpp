@@ -1,9 +1,12 @@
 #include "run/setup.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <string>
 #include <string_view>
 
+#include "checkpoint/gguf/model.h"
 #include "compile/plan.h"
 #include "core/config/refuse.h"
 #include "data/curriculum.h"
@@ -11,6 +14,7 @@
 #include "data/keys.h"
 #include "data/preference.h"
 #include "engine/threads.h"
+#include "io/gguf.h"
 #include "nn/adapter_keys.h"
 #include "run/keys.h"
 
@@ -104,8 +108,19 @@ void check_order(const Config& config, const CheckpointInfo& saved) {
 
 void load_folders(Checkpoints& checkpoints, const Config& config) {
   const std::string &model = config.model.folder, &adapter = config.get<AdapterKeys>().folder;
+  // A vocabulary that cannot be exported is refused before the run and not after it.
+  if (is_gguf(model) && !config.get<AdapterKeys>().on()) gguf_side_files(model, DS_DTYPE_F32);
   if (!model.empty() && config.model.init == "folder") checkpoints.load_weights(model);
   if (!adapter.empty()) checkpoints.load_weights(adapter);
+}
+
+void note_export(RunLog& log, const Config& config, const std::string& exported) {
+  log.note("model " + exported);
+  const std::string& from = config.model.folder;
+  if (!is_gguf(from)) return;
+  const bool adapter = config.get<AdapterKeys>().on();
+  log.note(fmt::format("as GGUF: libds convert {} {}", exported,
+                       adapter ? "adapter.gguf --like " + from : "model.gguf"));
 }
 
 EngineOptions run_engine_options(const Config& config, const HfModel& model, int local_ranks) {

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <string>
 
 #include "checkpoint/checkpoint.h"
 #include "compile/pipeline.h"
@@ -10,6 +11,7 @@
 #include "engine/checkpoints.h"
 #include "engine/options.h"
 #include "nn/models/hf.h"
+#include "run/run_log.h"
 
 namespace ds {
 
@@ -30,6 +32,10 @@ void check_order(const Config& config, const CheckpointInfo& saved);
 // Loads the weights that a new run starts from: those of the model's folder, unless they are drawn,
 // and those of the adapter's folder. Collective.
 void load_folders(Checkpoints& checkpoints, const Config& config);
+
+// Notes the folder that a run has exported and, for a run on a GGUF file, the command that makes
+// such a file of the folder.
+void note_export(RunLog& log, const Config& config, const std::string& exported);
 
 // Most tokens in the prompt of a sample text.
 inline constexpr int64_t kSamplePrompt = 48;

@@ -418,7 +418,7 @@ class Run {
   void save_model() {
     if (config_.model.folder.empty() && !config_.get<AdapterKeys>().on()) return;
     engine_->checkpoints().save_weights(folder_.file("model"), config_.model.folder);
-    if (log_) log_->note("model " + folder_.file("model"));
+    if (log_) note_export(*log_, config_, folder_.file("model"));
   }
 
   // Aborts the other ranks at once if this rank fails alone, for example because of a full disk.

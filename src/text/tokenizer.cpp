@@ -11,6 +11,8 @@
 #include "core/base/path_kind.h"
 #include "core/base/utf8.h"
 #include "io/file.h"
+#include "io/gguf.h"
+#include "io/gguf_tokenizer.h"
 #include "text/tokenizers/file_text.h"
 #include "text/tokenizers/kinds.h"
 #include "text/tokenizers/special_tokens.h"
@@ -83,11 +85,20 @@ std::vector<std::string> template_files(const fs::path& folder) {
   return names;
 }
 
+// Returns the files of the tokenizer in a GGUF file.
+std::vector<TokenizerFile> files_in_gguf(const std::string& path) {
+  std::vector<TokenizerFile> files;
+  for (const char* name : kGgufTokenizerFiles) files.push_back({path + "/" + name, name});
+  if (has_tokenizer_file(files[0].path)) return files;
+  raise(DS_ERROR_NOT_FOUND, "no tokenizer in '{}': it has no vocabulary; give token ids", path);
+}
+
 }  // namespace
 
 // The first file decides the kind of tokenizer; the others change what it does.
 std::vector<TokenizerFile> tokenizer_files(const std::string& name) {
   if (name == "bytes") return {};
+  if (is_gguf(name)) return files_in_gguf(name);
   std::error_code ignored;
   // A dangling or circular link is treated as existing, so that opening it explains the failure.
   auto there = [&](const fs::path& path) { return fs::exists(fs::symlink_status(path, ignored)); };
@@ -140,7 +151,7 @@ std::string tokenizer_hash(const std::string& name) {
   for (const TokenizerFile& file : tokenizer_files(name)) {
     // Only the effect of config.json is hashed, so other changes in it do not change the hash.
     std::string text =
-        file.name == kModelConfig ? class_by_config(file.path) : read_file(file.path);
+        file.name == kModelConfig ? class_by_config(file.path) : read_tokenizer_file(file.path);
     if (file.name == kModelConfig && text.empty()) continue;
     hash.update(file.name + " " + std::to_string(text.size()) + "\n");
     hash.update(text);

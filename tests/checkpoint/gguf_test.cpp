@@ -4,17 +4,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 
 #include "checkpoint/convert.h"
 #include "checkpoint/fake_state.h"
 #include "checkpoint/folder_source.h"
-#include "checkpoint/gguf/pre_tokenizers.h"
-#include "checkpoint/gguf/source.h"
 #include "checkpoint/gguf/tokenizer_import.h"
+#include "checkpoint/model_folder.h"
 #include "core/base/json.h"
 #include "data/tokenizer.h"
 #include "io/file.h"
+#include "io/gguf_pre_tokenizers.h"
+#include "io/safetensors.h"
 #include "support/errors.h"
 #include "support/temp_folder.h"
 
@@ -248,7 +250,10 @@ TEST_F(GgufModels, WhatLlamaCppLacksIsRefusedByName) {
       message_of([&] { import_tokenizer(tokens + "gpt_neox", 2000); }, DS_ERROR_UNSUPPORTED),
       {"gpt-2, llama-bpe", "add_prefix_space"});
   expect_names(message_of([&] { import_tokenizer(tokens + "gpt2", 100); }, DS_ERROR_CONFIG),
-               {"but vocab_size is 100"});
+               {"tokenizers/gpt2: token '", "but vocab_size of its config.json is 100"});
+  write_file_atomic(folder_ / "tokenizer.json", R"({"model": {"type": "BPE"}})");
+  expect_names(message_of([&] { import_tokenizer(folder_.path(), 100); }, DS_ERROR_UNSUPPORTED),
+               {folder_.path()});
   expect_names(message_of([&] { pre_tokenizer_of("tekken"); }, DS_ERROR_UNSUPPORTED),
                {"must be one of gpt-2, llama-bpe, qwen2", "got 'tekken'"});
 }
@@ -262,6 +267,7 @@ TEST_F(GgufModels, WrongModelsAreRefusedByName) {
   auto drop = [](GgufHeader& header, const std::string& key) {
     std::erase_if(header.metadata, [&](const auto& pair) { return pair.first == key; });
   };
+  constexpr const char* kEps = "llama.attention.layer_norm_rms_epsilon";
   struct Case {
     std::function<void(GgufHeader&)> change;
     ds_status status;
@@ -293,9 +299,54 @@ TEST_F(GgufModels, WrongModelsAreRefusedByName) {
       {[&](auto& h) {
          set(h, "tokenizer.ggml.token_type", {GgufKind::i32, true, std::vector<int64_t>{1}});
        },
-       DS_ERROR_CORRUPT, "must have 802 elements, one for each token, got 1"}};
+       DS_ERROR_CORRUPT, "must have 802 elements, one for each token, got 1"},
+      {[&](auto& h) { set(h, kEps, GgufValue::f32(INFINITY)); }, DS_ERROR_CORRUPT,
+       "layer_norm_rms_epsilon' must be a positive number, got inf"},
+      {[&](auto& h) { set(h, kEps, GgufValue::f32(NAN)); }, DS_ERROR_CORRUPT,
+       "layer_norm_rms_epsilon' must be a positive number, got nan"},
+      {[&](auto& h) { set(h, "llama.rope.freq_base", GgufValue::f32(0)); }, DS_ERROR_CORRUPT,
+       "rope.freq_base' must be a positive number, got 0"},
+      {[&](auto& h) { set(h, "llama.rope.scaling.factor", GgufValue::f32(-4)); }, DS_ERROR_CORRUPT,
+       "rope.scaling.factor' must be a positive number, got -4"},
+      {[&](auto& h) { set(h, "llama.rope.dimension_count", GgufValue::u32(2)); },
+       DS_ERROR_UNSUPPORTED, "rope.dimension_count' must be 4, the width of a head, got 2"},
+      {[&](auto& h) { h.metadata.emplace_back("llama.attention.value_length", GgufValue::u32(8)); },
+       DS_ERROR_UNSUPPORTED, "attention.value_length' must be 4, the width of a head, got 8"},
+      {[&](auto& h) { h.metadata.emplace_back("split.count", GgufValue::u32(3)); },
+       DS_ERROR_UNSUPPORTED, "key 'split.count' must be 1, got 3: join the parts"},
+      {[&](auto& h) { set(h, "general.type", GgufValue::text("mmproj")); }, DS_ERROR_UNSUPPORTED,
+       "key 'general.type' must be model, got 'mmproj'"}};
   for (const Case& one : cases)
     expect_names(refusal(changed(one.change), "x", one.status), {"changed.gguf", one.what});
+}
+
+// A refusal of the tokenizer leaves no weights, either.
+TEST_F(GgufModels, UnknownPreTokenizersAreRefusedByName) {
+  const std::string path = changed([](GgufHeader& header) {
+    for (auto& [key, value] : header.metadata) {
+      if (key == "tokenizer.ggml.model") value = GgufValue::text("gpt2");
+      if (key == "tokenizer.ggml.pre") value = GgufValue::text("tekken");
+    }
+  });
+  expect_names(refusal(path, "x", DS_ERROR_UNSUPPORTED),
+               {"changed.gguf: ", "must be one of gpt-2", "got 'tekken'"});
+  expect_names(message_of([&] { open_tokenizer(path); }, DS_ERROR_UNSUPPORTED),
+               {"changed.gguf: ", "got 'tekken'"});
+}
+
+TEST_F(GgufModels, TokensWithoutARowAreRefusedByName) {
+  const std::string path = changed([](GgufHeader& header) {
+    for (auto& [key, value] : header.metadata) {
+      if (key == "tokenizer.ggml.tokens")
+        std::get<std::vector<std::string>>(value.elements).push_back("<new>");
+      if (key == "tokenizer.ggml.token_type")
+        std::get<std::vector<int64_t>>(value.elements).push_back(4);
+      if (key == "tokenizer.ggml.scores")
+        std::get<std::vector<double>>(value.elements).push_back(0);
+    }
+  });
+  expect_names(refusal(path, "x", DS_ERROR_CONFIG),
+               {"changed.gguf: key 'tokenizer.ggml.tokens' has 803 tokens", "has 802 rows"});
 }
 
 TEST_F(GgufModels, ExtraTensorsAreRefusedByName) {
@@ -306,6 +357,78 @@ TEST_F(GgufModels, ExtraTensorsAreRefusedByName) {
   });
   expect_names(refusal(path, "x", DS_ERROR_UNSUPPORTED),
                {"tensor 'blk.0.ssm_a' has no parameter in a llama model"});
+}
+
+// The file and the folder that is made of it are the same model, read by the same code.
+TEST_F(GgufModels, AFileIsReadLikeItsFolder) {
+  for (const char* name : {"llama", "gpt2"}) {
+    const std::string file = recorded_gguf(name), folder = convert(file, name);
+    const auto left = open_folder_source(file), right = open_folder_source(folder);
+    ASSERT_EQ(left->names, right->names);
+    for (ParamId p : left->names.ids()) EXPECT_EQ(values_of(*left, p), values_of(*right, p));
+    const auto own = open_tokenizer(file), theirs = open_tokenizer(folder);
+    EXPECT_EQ(own->encode("two texts\n 42"), theirs->encode("two texts\n 42"));
+    EXPECT_EQ(own->name(), file + "/tokenizer.json");
+    EXPECT_EQ(tokenizer_hash(file), tokenizer_hash(folder));
+    Json written = read_model_config(folder);
+    std::erase_if(written.object(), [](const auto& m) { return m.first == "torch_dtype"; });
+    EXPECT_EQ(read_model_config(file).dump(), written.dump());
+  }
+}
+
+// Without a type the new file has what the old one has.
+TEST_F(GgufModels, AFileBecomesAnother) {
+  const std::string file = recorded_gguf("llama");
+  const std::string again = convert(file, "again.gguf"),
+                    small = convert(file, "small.gguf", "q8_0");
+  const auto before = open_folder_source(file), after = open_folder_source(again);
+  for (ParamId p : before->names.ids()) EXPECT_EQ(values_of(*before, p), values_of(*after, p));
+  EXPECT_LT(std::filesystem::file_size(small), std::filesystem::file_size(again));
+  EXPECT_EQ(open_tokenizer(again)->encode("two texts"), open_tokenizer(file)->encode("two texts"));
+}
+
+TEST_F(GgufModels, ScalesThatAreNotFiniteAreRefusedByName) {
+  const std::string file = convert(kTestData + "models/llama", "q.gguf", "q8_0");
+  const GgufHeader header = read_gguf_header(file);
+  const GgufTensor* tensor = header.find("blk.0.attn_v.weight");
+  std::string bytes = read_file(file);
+  // The scale of the second block is the f16 number infinity.
+  bytes[static_cast<size_t>(tensor->begin) + 34] = 0;
+  bytes[static_cast<size_t>(tensor->begin) + 35] = 0x7c;
+  write_file_atomic(file, bytes);
+  expect_names(message_of([&] { convert(file, "folder"); }, DS_ERROR_CORRUPT),
+               {"q.gguf", "Q8_0: tensor 'blk.0.attn_v.weight': element", "because the scale"});
+}
+
+// A value beyond the range of a type would become an infinite one.
+TEST_F(GgufModels, ValuesBeyondATypeAreRefusedByName) {
+  const std::string from = folder_ / "large";
+  std::filesystem::copy(kTestData + "models/llama", from);
+  std::string bytes = read_file(from + "/model.safetensors");
+  const SafetensorHeader header = read_safetensors_header(from + "/model.safetensors");
+  const SafetensorEntry* entry = header.find("model.layers.0.self_attn.v_proj.weight");
+  const float large = 1e7f;
+  std::memcpy(bytes.data() + entry->begin, &large, sizeof large);
+  write_file_atomic(from + "/model.safetensors", bytes);
+  for (const char* type : {"f16", "q8_0"})
+    expect_names(message_of([&] { convert(from, "x.gguf", type); }, DS_ERROR_CONFIG),
+                 {"element 0 of tensor 'blk.0.attn_v.weight' is 1e+07, which",
+                  "cannot hold: give the type bf16 or f32"});
+  EXPECT_FALSE(name_exists(folder_ / "x.gguf"));
+  convert(from, "x.gguf", "bf16");
+}
+
+// A conversion that was killed leaves temporary files, and they are no reason to refuse another.
+TEST_F(GgufModels, TemporaryFilesDoNotBlockAConversion) {
+  const std::string target = folder_ / "target", file = recorded_gguf("llama");
+  make_folders(target);
+  const std::string left = fresh_name(target + "/model.safetensors");
+  write_file_atomic(left, "half");
+  convert(file, "target");
+  EXPECT_FALSE(name_exists(left));
+  EXPECT_TRUE(name_exists(target + "/config.json"));
+  expect_names(message_of([&] { convert(file, "target"); }, DS_ERROR_INVALID_ARGUMENT),
+               {"target' must be empty: it has 4 files"});
 }
 
 // A checkpoint has no configuration, so the model folder is named beside it, and must be its own.
@@ -331,7 +454,7 @@ TEST_F(GgufModels, WrongRequestsAreRefused) {
     request.type = type;
     return request;
   };
-  for (const char* to : {"libds", "universal", "fp32", "gguf"})
+  for (const char* to : {"libds", "universal", "fp32"})
     expect_names(refusal(file, "x", DS_ERROR_INVALID_ARGUMENT, form(to)),
                  {"is a GGUF file, which becomes a model folder", to});
   expect_names(refusal(model, "x", DS_ERROR_INVALID_ARGUMENT, form("model")),

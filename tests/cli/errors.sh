@@ -118,14 +118,25 @@ everywhere() {
   for place in "generate --ids 1" "verify" "verify --hash" "train --resume" "profile --model" "config" \
     "train --config" "plan --config" "audit --config" "plan --config no_model.json --model" \
     "train --config $here/tiny.json --data" "tokenize --data $here/tiny.json --out x.tokens --tokenizer"; do
+    case $path.$place in  # a damaged model is one that is read
+      m.gguf.generate* | m.gguf.verify | m.gguf.*--model | m.gguf.*--tokenizer) continue ;;
+    esac
     refused 1 "$what" $place "$path"
   done
   [ "$path" = m.gguf ] || refused 1 "$what" convert "$path" target
 }
 everywhere "a GGUF file of llama.cpp" m.gguf
-refused 1 "m.gguf: the number of tensors needs 8 bytes at byte 8 of 8: the end of the file is missing" convert m.gguf target
-refused 1 "m.gguf' is a GGUF file, which becomes a model folder .to .model.., got .fp32." convert m.gguf target --to fp32
-refused 1 "adapter' is not a checkpoint" convert adapter target.gguf
+damaged="m.gguf: the number of tensors needs 8 bytes at byte 8 of 8: the end of the file is missing"
+for place in "generate --ids 1" "profile --model" "plan --config no_model.json --model" \
+  "tokenize --data $here/tiny.json --out x.tokens --tokenizer"; do
+  refused 1 "$damaged" $place m.gguf
+done
+refused 1 "$damaged" convert m.gguf target
+refused 1 "no recorded numbers: './golden.json' does not exist" verify m.gguf
+refused 1 "m.gguf' is a GGUF file, which becomes a model folder or another GGUF file .to .model. or .gguf.., got .fp32." \
+  convert m.gguf target --to fp32
+refused 1 "the base of adapter 'adapter' must be a model folder or a GGUF file, got ''; name it with like" \
+  convert adapter target.gguf
 everywhere "a safetensors file" weights.safetensors
 everywhere "is an adapter of PEFT" adapter
 everywhere "hf download owner/name" owner/name

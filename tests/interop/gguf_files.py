@@ -5,8 +5,10 @@ Each round draws a model of one family with a tokenizer and a type. `libds conve
 the source package of llama-cpp-python contains, write GGUF files. Their tensors must have equal names, types, shapes and
 bytes, and their metadata must be equal but for the keys in OWN and THEIRS. `libds convert` then makes a folder of its file:
 the weights must have the bytes of the first folder, Transformers must compute the same logits, and texts must have the same
-tokens. At last, files with random blocks of every type that libds expands become folders, whose weights must be those that
-the gguf package expands.
+tokens. From the model's file in f32, libds and llama.cpp's library must continue tokens alike. A random adapter of PEFT's form
+becomes a file, which must be that of convert_lora_to_gguf.py and have the same effect in llama.cpp as its merge with the model.
+At last, files with random blocks of every type that libds expands become folders, whose weights must be those that the gguf
+package expands.
 
 LLAMA_CPP names a folder with the sources of llama.cpp; otherwise they are in .cache/llama.cpp, where ./run puts them.
 """
@@ -22,15 +24,15 @@ import tempfile
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 import gguf
+import llama_host
 import numpy as np
 import sentencepiece
 import torch
 import transformers
+from llama_host import LIBDS, LLAMA_CPP, run
 from safetensors.torch import load_file
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-LIBDS = os.environ.get("LIBDS", str(ROOT / "build" / "bin" / "libds"))
-LLAMA_CPP = pathlib.Path(os.environ.get("LLAMA_CPP", ROOT / ".cache" / "llama.cpp"))
 TOKENIZERS = ROOT / "tests" / "data" / "tokenizers"
 
 # Keys that only one of the two writes. llama.cpp derives a title and a size from the name of the folder. It leaves out the base
@@ -142,12 +144,6 @@ convert_hf_to_gguf.main()
 """
 
 
-def run(command):
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(map(str, command[:6]))}: {(done.stderr or done.stdout)[-2000:]}")
-
-
 def value_of(field):
     return field.contents()
 
@@ -238,7 +234,19 @@ def check_model(number, seed):
         run([LIBDS, "convert", own, second])
         exact = type_name == {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}[dtype]
         found += compare_folders(first, second, family, exact)
+        found += check_runs(draw, family, first, place)
     return what, found
+
+
+def check_runs(draw, family, folder, place):
+    """Compares the tokens by which libds and llama.cpp continue others, with and without an adapter."""
+    base = place / "f32.gguf"
+    run([LIBDS, "convert", folder, base, "--type", "f32"])
+    found = llama_host.compare_tokens(draw, base, base)
+    ids = [draw.randrange(5, 900) for _ in range(6)]
+    if llama_host.continued(base, ids) != llama_host.continued(folder, ids):
+        found.append("libds continues tokens differently with the file and with the folder")
+    return found + llama_host.check_adapter(draw, family, folder, base, place)
 
 
 def check_blocks(draw):
@@ -262,6 +270,11 @@ def check_blocks(draw):
                 data = rng.integers(0, 256, (rows, columns // block * size), dtype=np.uint8)
                 if block == 1:
                     data = gguf.quants.quantize(rng.standard_normal((rows, columns), dtype=np.float32), block_type).view(np.uint8)
+                else:
+                    # Scales that are not finite are refused.
+                    with np.errstate(all="ignore"):
+                        blocks = np.isfinite(gguf.quants.dequantize(data, block_type).reshape(-1, block)).all(axis=1)
+                    data = np.where(blocks[:, None], data.reshape(-1, size), 0).astype(np.uint8).reshape(rows, -1)
                 writer.add_tensor(name + ".weight", data, raw_dtype=block_type)
                 with np.errstate(all="ignore"):
                     wanted[name] = gguf.quants.dequantize(data, block_type).reshape(rows, columns)
@@ -298,6 +311,9 @@ def main():
     found = check_blocks(random.Random(seed))
     print(f"{'FAIL' if found else 'ok  '} blocks of 13 types", *found, sep="\n     ")
     failed["blocks"] += bool(found)
+    if not llama_host.HOST.exists():
+        print(f"FAIL llama.cpp's library could not be built, so no tokens were compared with it: {llama_host.HOST} does not exist")
+        failed["library"] += 1
     print(f"gguf: {count - failed['models']} of {count} models are equal, " + ("blocks differ" if failed["blocks"] else "blocks are equal"))
     return 1 if failed.total() else 0
 

@@ -30,7 +30,7 @@ PARTS = {
     "preference": ("preference.py", [], 2, "20 steps of preference training beside TRL's trainers"),
     "templates": ("templates.py", ["3000"], 1.5, "random chat templates beside Transformers"),
     "tokenizers": ("tokenizer_folders.py", ["1000"], 2, "random tokenizer folders, texts and conversations beside Transformers"),
-    "gguf": ("gguf_files.py", ["36"], 5, "random models as GGUF files beside llama.cpp's converter and the gguf package"),
+    "gguf": ("gguf_files.py", ["36"], 8, "random models and adapters as GGUF files beside llama.cpp's converters, in its library, and the gguf package"),
     "semantics": ("semantics.py", ["200"], 1.5, "random schedules, loss scales and batch sizes beside DeepSpeed's classes"),
     "configurations": ("configurations.py", ["4000"], 0.2, "random changes of real configurations beside DeepSpeed's reader"),
     "torch": ("torch_host.py", [], 15, "PyTorch models, Accelerate, the Trainer, Lightning and PEFT over libds.torch beside plain torch"),

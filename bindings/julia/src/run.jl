@@ -60,7 +60,7 @@ end
 """
     generate([each,] model, prompt; options = nothing, comm = nothing)
 
-Continues a text with a run, a checkpoint or a model folder; `options` is JSON. `each` gets every new part of the text.
+Continues a text with a run, a checkpoint, a model folder or a GGUF file; `options` is JSON. `each` gets every new part of the text.
 If it returns false on any rank, the text ends with an `Error` of DS_ERROR_USER on all ranks; its exception ends the text and is
 rethrown.
 """

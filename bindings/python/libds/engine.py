@@ -265,7 +265,7 @@ class _AnyEngine(Handle):
         return Tensor._of(self._call(lowlevel.checkpoint_attachment, name, rank))
 
     def load_model(self, folder: str | os.PathLike[str]) -> None:
-        """Loads the weights of a Hugging Face model folder, by name. Collective."""
+        """Loads the weights of a Hugging Face model folder or a GGUF file, by name. Collective."""
         self._call(lowlevel.checkpoint_load_model, os.fspath(folder))
 
     def save_model(self, folder: str | os.PathLike[str], like: str | os.PathLike[str] | None = None) -> None:

@@ -142,7 +142,7 @@ def generate(model: Path, prompt: str | None = None, *, comm: Comm | None = None
     """Continues a text, or with `ids` a list of token numbers, as `libds generate` does. Collective.
 
     Args:
-        model: run folder, checkpoint, or folder of a Hugging Face model.
+        model: run folder, checkpoint, folder of a Hugging Face model, or GGUF file.
         prompt: the text to continue. May be None only if `ids` is given.
         comm: the group that generates together; None: one rank.
         ids: token numbers to continue in place of a prompt.

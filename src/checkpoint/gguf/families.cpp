@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <tuple>
 #include <vector>
 
@@ -99,41 +100,38 @@ constexpr auto kNeoxNames = std::to_array<GgufName>(
      {"gpt_neox.layers.#.mlp.dense_h_to_4h", "blk.#.ffn_up"},
      {"gpt_neox.layers.#.mlp.dense_4h_to_h", "blk.#.ffn_down"}});
 
-constexpr auto kDecoderKeys =
+template <size_t First, size_t Second>
+constexpr std::array<GgufKey, First + Second> joined(const std::array<GgufKey, First>& first,
+                                                     const GgufKey (&second)[Second]) {
+  std::array<GgufKey, First + Second> out{};
+  std::ranges::copy(second, std::ranges::copy(first, out.begin()).out);
+  return out;
+}
+
+constexpr auto kSizeKeys =
     std::to_array<GgufKey>({{"num_hidden_layers", "block_count"},
                             {"max_position_embeddings", "context_length"},
                             {"hidden_size", "embedding_length"},
                             {"intermediate_size", "feed_forward_length"},
-                            {"num_attention_heads", "attention.head_count"},
-                            {"num_key_value_heads", "attention.head_count_kv"},
-                            {"rms_norm_eps", "attention.layer_norm_rms_epsilon", GgufKind::f32},
-                            {"head_dim", "attention.key_length"},
-                            {"num_local_experts", "expert_count"},
-                            {"num_experts_per_tok", "expert_used_count"}});
+                            {"num_attention_heads", "attention.head_count"}});
 
-constexpr auto kPhi3Keys = std::to_array<GgufKey>(
-    {{"num_hidden_layers", "block_count"},
-     {"max_position_embeddings", "context_length"},
-     {"hidden_size", "embedding_length"},
-     {"intermediate_size", "feed_forward_length"},
-     {"num_attention_heads", "attention.head_count"},
-     {"num_key_value_heads", "attention.head_count_kv"},
-     {"rms_norm_eps", "attention.layer_norm_rms_epsilon", GgufKind::f32},
-     {"original_max_position_embeddings", "rope.scaling.original_context_length"},
-     {"sliding_window", "attention.sliding_window"}});
+constexpr auto kGroupedKeys =
+    joined(kSizeKeys, {{"num_key_value_heads", "attention.head_count_kv"},
+                       {"rms_norm_eps", "attention.layer_norm_rms_epsilon", GgufKind::f32}});
+
+constexpr auto kDecoderKeys = joined(kGroupedKeys, {{"head_dim", "attention.key_length"},
+                                                    {"num_local_experts", "expert_count"},
+                                                    {"num_experts_per_tok", "expert_used_count"}});
+
+constexpr auto kPhi3Keys = joined(
+    kGroupedKeys, {{"original_max_position_embeddings", "rope.scaling.original_context_length"},
+                   {"sliding_window", "attention.sliding_window"}});
 
 constexpr auto kGemma2Keys =
-    std::to_array<GgufKey>({{"num_hidden_layers", "block_count"},
-                            {"max_position_embeddings", "context_length"},
-                            {"hidden_size", "embedding_length"},
-                            {"intermediate_size", "feed_forward_length"},
-                            {"num_attention_heads", "attention.head_count"},
-                            {"num_key_value_heads", "attention.head_count_kv"},
-                            {"rms_norm_eps", "attention.layer_norm_rms_epsilon", GgufKind::f32},
-                            {"head_dim", "attention.key_length"},
-                            {"attn_logit_softcapping", "attn_logit_softcapping", GgufKind::f32},
-                            {"final_logit_softcapping", "final_logit_softcapping", GgufKind::f32},
-                            {"sliding_window", "attention.sliding_window"}});
+    joined(kGroupedKeys, {{"head_dim", "attention.key_length"},
+                          {"attn_logit_softcapping", "attn_logit_softcapping", GgufKind::f32},
+                          {"final_logit_softcapping", "final_logit_softcapping", GgufKind::f32},
+                          {"sliding_window", "attention.sliding_window"}});
 
 constexpr auto kGpt2Keys =
     std::to_array<GgufKey>({{"n_layer", "block_count"},
@@ -144,13 +142,8 @@ constexpr auto kGpt2Keys =
                             {"layer_norm_epsilon", "attention.layer_norm_epsilon", GgufKind::f32}});
 
 constexpr auto kNeoxKeys =
-    std::to_array<GgufKey>({{"num_hidden_layers", "block_count"},
-                            {"max_position_embeddings", "context_length"},
-                            {"hidden_size", "embedding_length"},
-                            {"intermediate_size", "feed_forward_length"},
-                            {"num_attention_heads", "attention.head_count"},
-                            {"layer_norm_eps", "attention.layer_norm_epsilon", GgufKind::f32},
-                            {"use_parallel_residual", "use_parallel_residual", GgufKind::flag}});
+    joined(kSizeKeys, {{"layer_norm_eps", "attention.layer_norm_epsilon", GgufKind::f32},
+                       {"use_parallel_residual", "use_parallel_residual", GgufKind::flag}});
 
 // Several families share the architecture llama; the last of them is the one that a file is read
 // as, unless it has experts.

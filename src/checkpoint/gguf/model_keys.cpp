@@ -14,9 +14,9 @@
 
 #include "checkpoint/gguf/families.h"
 #include "checkpoint/gguf/rope_keys.h"
-#include "checkpoint/gguf/values.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "io/gguf_values.h"
 #include "nn/models/hf_config.h"
 
 namespace ds {
@@ -117,7 +117,7 @@ void read_rows(const GgufHeader& header, const GgufFamily& family, Json& config)
     if (row.kind == GgufKind::flag) {
       config.set(row.folder, *gguf_flag(header, key));
     } else if (row.kind == GgufKind::f32) {
-      config.set(row.folder, *gguf_number(header, key));
+      config.set(row.folder, checked_gguf_positive(key, *gguf_number(header, key)));
     } else if (const int64_t value = *gguf_integer(header, key);
                value == 0 && row.folder == "sliding_window") {
       config.set(row.folder, Json());
@@ -157,6 +157,29 @@ void read_gemma2(const GgufFamily& family, int64_t width, Json& config) {
                          member_integer(config, family.heads, family), width));
 }
 
+// Throws for a file that is not one whole model.
+void check_kind(const GgufHeader& header) {
+  const std::string kind = gguf_text(header, "general.type").value_or("model");
+  if (kind != "model")
+    raise(DS_ERROR_UNSUPPORTED, "key 'general.type' must be model, got '{}'{}", kind,
+          kind == "adapter" ? ": `libds convert` makes a folder of an adapter (--like BASE)" : "");
+  const int64_t parts = gguf_integer(header, "split.count").value_or(1);
+  if (parts > 1)
+    raise(DS_ERROR_UNSUPPORTED,
+          "key 'split.count' must be 1, got {}: join the parts by `llama-gguf-split --merge`",
+          parts);
+}
+
+// Throws if keys and values of a head have another width than `width`.
+void check_widths(const GgufHeader& header, const GgufFamily& family, int64_t width) {
+  for (const char* name : {"attention.key_length", "attention.value_length"}) {
+    const std::string key = fmt::format("{}.{}", family.architecture, name);
+    if (const auto value = gguf_integer(header, key); value && *value != width)
+      raise(DS_ERROR_UNSUPPORTED, "key '{}' must be {}, the width of a head, got {}", key, width,
+            *value);
+  }
+}
+
 }  // namespace
 
 GgufModelKeys gguf_model_keys(const Json& document) {
@@ -180,6 +203,7 @@ GgufModelKeys gguf_model_keys(const Json& document) {
 }
 
 Json gguf_config(const GgufHeader& header, const ReadFactors& read) {
+  check_kind(header);
   const GgufFamily& family = gguf_family(header);
   Json config = Json::Object{{"architectures", Json::Array{std::string(family.class_name)}},
                              {"model_type", std::string(family.model_type)}};
@@ -191,17 +215,18 @@ Json gguf_config(const GgufHeader& header, const ReadFactors& read) {
   const bool gpt2 = family.model_type == "gpt2";
   const int64_t hidden = member_integer(config, gpt2 ? "n_embd" : "hidden_size", family);
   const int64_t heads = member_integer(config, family.heads, family);
+  const Json* given = config.find("head_dim");
+  const int64_t width = given ? given->integer() : hidden / heads;
+  if (width < 1)
+    raise(DS_ERROR_CORRUPT, "a head must have at least 1 column, got {} heads for {} columns",
+          heads, hidden);
+  check_widths(header, family, width);
   if (gpt2) {
     config.set("n_ctx", member_integer(config, "n_positions", family));
     return config;
   }
   if (config.find("num_key_value_heads") == nullptr && family.model_type != "gpt_neox")
     config.set("num_key_value_heads", heads);
-  const Json* given = config.find("head_dim");
-  const int64_t width = given ? given->integer() : hidden / heads;
-  if (width < 1)
-    raise(DS_ERROR_CORRUPT, "a head must have at least 1 column, got {} heads for {} columns",
-          heads, hidden);
   read_rope_keys(header, family, width, read, config);
   if (family.model_type == "gemma2") read_gemma2(family, width, config);
   return config;

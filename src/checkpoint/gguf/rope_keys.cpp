@@ -8,12 +8,13 @@
 #include <cmath>
 #include <cstdint>
 #include <numbers>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/gguf/values.h"
 #include "core/base/error.h"
+#include "io/gguf_values.h"
 
 namespace ds {
 namespace {
@@ -150,6 +151,11 @@ Json factor_list(const std::vector<float>& factors) {
   return out;
 }
 
+std::optional<double> positive_of(const GgufHeader& header, const std::string& key) {
+  const std::optional<double> value = gguf_number(header, key);
+  return value ? std::optional(checked_gguf_positive(key, *value)) : std::nullopt;
+}
+
 // Returns the object rope_scaling, or null if the file scales nothing.
 Json read_scaling(const GgufHeader& header, const std::string& prefix, double theta,
                   const ReadFactors& read) {
@@ -164,12 +170,14 @@ Json read_scaling(const GgufHeader& header, const std::string& prefix, double th
   if (type != "linear" && type != "yarn")
     raise(DS_ERROR_UNSUPPORTED, "key '{}' must be none, linear or yarn, got '{}'", key, type);
   Json out = Json::Object{{"rope_type", type}};
-  out.set("factor", gguf_number(header, prefix + "rope.scaling.factor").value_or(1));
+  out.set("factor", positive_of(header, prefix + "rope.scaling.factor").value_or(1));
   if (type == "linear") return out;
-  if (auto original = gguf_integer(header, prefix + "rope.scaling.original_context_length"))
-    out.set("original_max_position_embeddings", *original);
+  const std::string original = prefix + "rope.scaling.original_context_length";
+  if (auto value = gguf_integer(header, original))
+    out.set("original_max_position_embeddings",
+            checked_gguf_integer(original, *value, 1, INT32_MAX));
   for (const char* name : {"beta_fast", "beta_slow"}) {
-    if (auto value = gguf_number(header, prefix + "rope.scaling.yarn_" + name))
+    if (auto value = positive_of(header, prefix + "rope.scaling.yarn_" + name))
       out.set(name, *value);
   }
   return out;
@@ -214,13 +222,16 @@ void add_rope_keys(const HfConfig& config, const GgufFamily& family, int64_t wid
 void read_rope_keys(const GgufHeader& header, const GgufFamily& family, int64_t width,
                     const ReadFactors& read, Json& config) {
   const std::string prefix = std::string(family.architecture) + ".";
-  const double theta = gguf_number(header, prefix + "rope.freq_base").value_or(10000);
+  const double theta = positive_of(header, prefix + "rope.freq_base").value_or(10000);
   config.set(family.model_type == "gpt_neox" ? "rotary_emb_base" : "rope_theta", theta);
+  const std::string key = prefix + "rope.dimension_count";
+  const int64_t rotated =
+      checked_gguf_integer(key, gguf_integer(header, key).value_or(width), 1, width);
   if (const std::string_view partial = partial_key(family); !partial.empty()) {
-    const std::string key = prefix + "rope.dimension_count";
-    const int64_t rotated =
-        checked_gguf_integer(key, gguf_integer(header, key).value_or(width), 1, width);
     config.set(partial, static_cast<double>(rotated) / static_cast<double>(width));
+  } else if (rotated != width) {
+    raise(DS_ERROR_UNSUPPORTED, "key '{}' must be {}, the width of a head, got {}", key, width,
+          rotated);
   }
   if (Json scaling = read_scaling(header, prefix, theta, read); !scaling.is_null())
     config.set("rope_scaling", std::move(scaling));

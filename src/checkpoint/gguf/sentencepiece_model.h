@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/gguf/vocabulary.h"
+#include "io/gguf_vocabulary.h"
 
 namespace ds {
 

@@ -15,12 +15,13 @@
 #include <unordered_map>
 #include <vector>
 
-#include "checkpoint/gguf/pre_tokenizers.h"
 #include "checkpoint/gguf/sentencepiece_model.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "io/file.h"
 #include "io/file_kind.h"
+#include "io/gguf_pre_tokenizers.h"
+#include "io/gguf_values.h"
 
 namespace ds {
 namespace {
@@ -100,8 +101,9 @@ class TokenizerImport {
 
   size_t index(int64_t id, std::string_view token) const {
     if (id < 0 || id >= count_)
-      raise(DS_ERROR_CONFIG, "'{}': token '{}' has id {}, but vocab_size is {}", folder_, token, id,
-            count_);
+      raise(DS_ERROR_CONFIG,
+            "{}: token '{}' of its tokenizer has id {}, but vocab_size of its config.json is {}",
+            folder_, token, id, count_);
     return static_cast<size_t>(id);
   }
 
@@ -311,7 +313,7 @@ class TokenizerImport {
 }  // namespace
 
 GgufVocabulary import_tokenizer(const std::string& folder, int64_t tokens) {
-  return TokenizerImport(folder, tokens).import();
+  return naming_file(folder, [&] { return TokenizerImport(folder, tokens).import(); });
 }
 
 }  // namespace ds

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <string>
 
-#include "checkpoint/gguf/vocabulary.h"
+#include "io/gguf_vocabulary.h"
 
 namespace ds {
 

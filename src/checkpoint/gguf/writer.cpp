@@ -2,13 +2,9 @@
 // parameter, or from the experts of a layer one after the other.
 #include "checkpoint/gguf/writer.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <iterator>
 #include <map>
 #include <vector>
@@ -17,6 +13,7 @@
 #include "checkpoint/gguf/model_keys.h"
 #include "checkpoint/gguf/rope_keys.h"
 #include "checkpoint/gguf/row_order.h"
+#include "checkpoint/gguf/written_file.h"
 #include "core/base/error.h"
 #include "core/graph/graph.h"
 #include "io/file.h"
@@ -30,27 +27,6 @@ namespace {
 
 // Elements that are converted at a time, unless a row has more.
 constexpr int64_t kPackBlock = 1 << 16;
-// The version of the block types, which files of every type state.
-constexpr int64_t kQuantizationVersion = 2;
-
-// Suffixes of the names of tensors that are f32 although they are matrices.
-constexpr std::array<std::string_view, 3> kAlwaysF32{"_norm.weight", "position_embd.weight",
-                                                     "ffn_gate_inp.weight"};
-
-// The numbers that general.file_type has for the types of matrices.
-int64_t file_type(std::string_view type) {
-  return type == "f32" ? 0 : type == "f16" ? 1 : type == "q8_0" ? 7 : 32;
-}
-
-const GgufType& stored_type(const GgufTensor& tensor, std::string_view wanted) {
-  const bool vector = tensor.shape.size() < 2 || !tensor.name.ends_with(".weight");
-  const bool always = std::ranges::any_of(
-      kAlwaysF32, [&](std::string_view suffix) { return tensor.name.ends_with(suffix); });
-  if (vector || always) return written_gguf_type("f32");
-  const GgufType& type = written_gguf_type(wanted);
-  return tensor.shape.back() % type.block == 0 ? type : written_gguf_type("f16");
-}
-
 // The parameters whose rows a tensor has.
 struct TensorParts {
   GgufOrder order = GgufOrder::same;
@@ -119,7 +95,7 @@ class GgufWriter {
     if (place.expert == 0)
       tensor.shape.insert(tensor.shape.begin(),
                           HfConfig(content_.config).size("num_local_experts"));
-    tensor.type = &stored_type(tensor, content_.type);
+    tensor.type = &stored_gguf_type(tensor, content_.type);
     index_[place.name] = tensors_.size();
     tensors_.push_back(std::move(tensor));
     parts_.push_back({place.order, {param}});
@@ -141,8 +117,7 @@ class GgufWriter {
     const std::string vocab_size = std::string(family_.architecture) + ".vocab_size";
     if (content_.vocabulary.model == "none" && family_.architecture != "llama")
       out.emplace_back(vocab_size, GgufValue::u32(HfConfig(content_.config).size("vocab_size")));
-    out.emplace_back("general.file_type", GgufValue::u32(file_type(content_.type)));
-    out.emplace_back("general.quantization_version", GgufValue::u32(kQuantizationVersion));
+    add_gguf_type(content_.type, out);
     add_vocabulary(content_.vocabulary, out);
     return out;
   }
@@ -169,6 +144,7 @@ class GgufWriter {
       bytes_.resize(static_cast<size_t>(gguf_bytes(type, n)));
       read_elements(param, order, row * width, vector ? 1 : width);
       pack_gguf(type, values_.data(), n, bytes_.data());
+      check_gguf_range(tensors_[t], source_.info.path, row * width, values_);
       file.write(bytes_.data(), bytes_.size(), at);
       at += std::ssize(bytes_);
     }
@@ -224,18 +200,7 @@ class GgufWriter {
 
 void write_gguf(StateSource& source, const GgufContent& content, const std::string& path) {
   GgufWriter writer(source, content);
-  const std::string parent = std::filesystem::path(path).parent_path().string();
-  const std::string folder = parent.empty() ? "." : parent, temporary = fresh_name(path);
-  make_folders(folder);
-  try {
-    File file(temporary, File::Mode::create);
-    writer.write(file);
-  } catch (...) {
-    ::unlink(temporary.c_str());
-    throw;
-  }
-  rename_file(temporary, path);
-  sync_folder(folder);
+  make_gguf_file(path, [&](File& file) { writer.write(file); });
 }
 
 }  // namespace ds

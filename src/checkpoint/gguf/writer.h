@@ -2,9 +2,9 @@
 #include <string>
 #include <string_view>
 
-#include "checkpoint/gguf/vocabulary.h"
 #include "checkpoint/state_source.h"
 #include "core/base/json.h"
+#include "io/gguf_vocabulary.h"
 
 namespace ds {
 

@@ -39,8 +39,8 @@ struct Magic {
   std::optional<Wanted> of = {};
 };
 constexpr std::array<Magic, 14> kMagics{{
-    {"GGUF", "a GGUF file of llama.cpp",
-     ": `libds convert FILE.gguf MODEL_DIR` makes a model folder of it", Wanted::gguf},
+    {"GGUF", "a GGUF file of llama.cpp", ": give it in place of a model folder (--model FILE.gguf)",
+     Wanted::gguf},
     {std::string_view("PK\x03\x04", 4), "a zip archive, as torch.save and numpy write",
      ": weights of torch are read as pytorch_model.bin; unpack any other archive first",
      Wanted::torch},

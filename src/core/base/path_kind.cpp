@@ -186,9 +186,7 @@ struct Suffix {
   const char* hint;
 };
 constexpr Suffix kOtherModels[] = {
-    {".gguf",
-     "is a model of llama.cpp (GGUF): `libds convert FILE.gguf MODEL_DIR` makes a model folder of "
-     "it"},
+    {".gguf", "is a model of llama.cpp (GGUF): give this file in place of the folder"},
     {".msgpack",
      "has weights of Flax: load it in Transformers (from_flax=True) and save it by "
      "save_pretrained(), which writes safetensors"},

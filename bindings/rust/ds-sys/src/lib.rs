@@ -1103,9 +1103,10 @@ extern "C" {
     /// Returns DS_ERROR_NOT_FOUND if that rank attached nothing of that name. DS_ERROR_STATE before the first
     /// load.
     pub fn ds_checkpoint_attachment(engine: *const ds_engine, name: *const c_char, rank: i32, out: *mut *mut ds_tensor) -> ds_status;
-    /// Loads the weights of a Hugging Face model folder (docs/reference/models.md) into the engine's
-    /// parameters, by name. Optimizer states and the step stay as they are. An engine with an adapter
-    /// (docs/guides/adapters.md) also loads the folder of an adapter. Collective.
+    /// Loads the weights of a Hugging Face model folder (docs/reference/models.md) or of a GGUF file
+    /// (docs/guides/gguf.md) into the engine's parameters, by name. Optimizer states and the step stay as
+    /// they are. An engine with an adapter (docs/guides/adapters.md) also loads the folder of an adapter.
+    /// Collective.
     ///
     /// Returns DS_ERROR_NOT_FOUND for a missing file. DS_ERROR_CONFIG with the name of a tensor that is
     /// missing or of another shape; a tensor that the engine does not have is left out with a warning.
@@ -1114,8 +1115,8 @@ extern "C" {
     /// Writes the masters to `folder` as a Hugging Face model. An engine with an adapter writes the folder of
     /// the adapter, as PEFT does. Each file appears at once and whole. Collective.
     ///
-    /// - `like`: \[nullable\] the model folder that gives files, names, dtypes, configuration and tokenizer;
-    ///   NULL, or a folder without weights: a single model.safetensors of f32
+    /// - `like`: \[nullable\] the model folder or GGUF file that gives names, dtypes, configuration and
+    ///   tokenizer; NULL, or a folder without weights: a single model.safetensors of f32
     pub fn ds_checkpoint_save_model(engine: *mut ds_engine, folder: *const c_char, like: *const c_char) -> ds_status;
     /// Describes as JSON a checkpoint, or the newest one of a run or of a folder of checkpoints: path, tag,
     /// step, seed, numerics key, payload hash and configuration. Reads all of its content and compares the
@@ -1134,15 +1135,15 @@ extern "C" {
     ///
     /// - `options`: \[nullable\] JSON: "to" ("libds": a checkpoint; "universal": what DeepSpeed loads with
     ///   load_universal_checkpoint; "fp32": masters, buffers and second names as in the output of
-    ///   zero_to_fp32; "model": the model folder of a GGUF file; "gguf": a GGUF file of a model folder or a
+    ///   zero_to_fp32; "model": the folder of a GGUF file; "gguf": a GGUF file of a model, an adapter or a
     ///   checkpoint; "merged" and "unmerged": the model of an adapter's base with the adapter added to its
-    ///   weights or taken out; by default "model" for a GGUF file, "gguf" if `to` ends with .gguf, and
+    ///   weights or taken out; by default "gguf" if `to` ends with .gguf, "model" for a GGUF file, and
     ///   otherwise "libds"), "tag" (none; for "libds"), "like" (none; for "fp32", as for
-    ///   ds_checkpoint_save_model; for "gguf" of a checkpoint its model folder; for "merged" and "unmerged"
-    ///   the base, by default the one that the adapter names), "file_bytes" (5e9; for "fp32": more bytes
-    ///   become several files), "step_tensor" (false; for "universal": steps are tensors, as in torch),
+    ///   ds_checkpoint_save_model; for "gguf" of a checkpoint its model; for "merged", "unmerged" and
+    ///   adapters the base, by default the one that the adapter names), "file_bytes" (5e9; for "fp32": more
+    ///   bytes become several files), "step_tensor" (false; for "universal": steps are tensors, as in torch),
     ///   "type" (for "model" and "gguf": "f32", "f16", "bf16" or, in a GGUF file, "q8_0"; by default one that
-    ///   loses nothing)
+    ///   loses nothing, or bf16 for codes)
     ///
     /// - `out_text`: \[out\] \[nullable\] JSON: path, form, steps, parameters and states of what was
     ///   converted
@@ -1209,8 +1210,8 @@ extern "C" {
     /// Continues a text with caches of keys and values, as `libds generate` does. Collective; all ranks get
     /// the same text.
     ///
-    /// - `model`: a run folder (for its newest checkpoint), a checkpoint, or the folder of a Hugging Face
-    ///   model
+    /// - `model`: a run folder (for its newest checkpoint), a checkpoint, the folder of a Hugging Face model,
+    ///   or a GGUF file
     ///
     /// - `prompt`: \[nullable\] text to continue; NULL with "ids". An empty text is continued from the tokens
     ///   that the tokenizer puts before every text
@@ -1228,7 +1229,7 @@ extern "C" {
     /// comparison with the largest error, its tolerance and where it is. Collective; all ranks get the same
     /// result.
     ///
-    /// - `model`: folder of a Hugging Face model
+    /// - `model`: folder of a Hugging Face model, or a GGUF file with golden.* beside it
     ///
     /// - `options`: \[nullable\] JSON: "stage" (0), "tier" ("device", "cpu", "nvme"), "dtype" ("f32", "bf16",
     ///   "both"), "kinds" (all that are recorded), "nvme_path" ("."), "threads" (0)
@@ -1241,8 +1242,8 @@ extern "C" {
     ///
     /// - `config`: \[nullable\] JSON text; NULL: defaults, bf16, stage 0
     ///
-    /// - `model`: \[nullable\] folder of a Hugging Face model, which replaces the model of the configuration;
-    ///   its weights are drawn at random. You must give config, model or both.
+    /// - `model`: \[nullable\] folder of a Hugging Face model or GGUF file, which replaces the model of the
+    ///   configuration; its weights are drawn at random. You must give config, model or both.
     ///
     /// - `options`: \[nullable\] JSON: "micro_batch" and "sequence" (default: those of the configuration,
     ///   without one 4 and 128), "dtype" ("f32", "bf16", "f16"), "threads" (0), "steps" (3), "by" ("op",

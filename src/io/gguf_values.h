@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/error.h"
 #include "io/gguf.h"
 
 namespace ds {
@@ -24,5 +25,20 @@ std::vector<double> gguf_numbers(const GgufHeader& header, const std::string& ke
 
 // Throws DS_ERROR_CORRUPT, naming the key, unless the integer is from `low` to `high`.
 int64_t checked_gguf_integer(const std::string& key, int64_t value, int64_t low, int64_t high);
+
+// Throws DS_ERROR_CORRUPT, naming the key, unless the number is finite and above 0.
+double checked_gguf_positive(const std::string& key, double value);
+
+// Returns what `read` returns. Puts the name of the file before the messages of errors that lack
+// it.
+template <typename Read>
+auto naming_file(const std::string& path, const Read& read) {
+  try {
+    return read();
+  } catch (const Error& error) {
+    if (std::string_view(error.what()).starts_with(path)) throw;
+    throw Error(error.status(), one_line(path + ": " + error.what()), error.details());
+  }
+}
 
 }  // namespace ds

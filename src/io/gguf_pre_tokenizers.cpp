@@ -1,7 +1,7 @@
 // llama.cpp has a name for each way of splitting a text into words before the merges. A
 // tokenizer.json has the patterns themselves. Parts are compared by a summary, which leaves out
 // members that do not change the words of a text.
-#include "checkpoint/gguf/pre_tokenizers.h"
+#include "io/gguf_pre_tokenizers.h"
 
 #include <algorithm>
 #include <array>

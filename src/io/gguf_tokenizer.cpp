@@ -1,25 +1,29 @@
-// Writes a vocabulary as a tokenizer.json. For "llama", the scores become merges: every pair of
+// Makes a tokenizer.json of a vocabulary. For "llama", the scores become merges: every pair of
 // pieces whose joined text is a piece is a merge, and those with a higher score of the result come
 // first.
-#include "checkpoint/gguf/tokenizer_export.h"
+#include "io/gguf_tokenizer.h"
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string_view>
 #include <tuple>
 #include <unordered_map>
 #include <vector>
 
-#include "checkpoint/gguf/pre_tokenizers.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/utf8.h"
 #include "io/file.h"
+#include "io/gguf.h"
+#include "io/gguf_pre_tokenizers.h"
+#include "io/gguf_values.h"
 
 namespace ds {
 namespace {
 
+constexpr std::string_view kTokenizerJson = kGgufTokenizerFiles[0];
 constexpr const char* kSpace = "\u2581";
 // In bytes.
 constexpr size_t kLongestPiece = 1024;
@@ -222,14 +226,36 @@ void check_spellings(const GgufVocabulary& vocabulary) {
   }
 }
 
+// Returns the GGUF file that contains the tokenizer's file `path`, or "".
+std::string gguf_around(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string above = slash == path.npos ? "" : path.substr(0, slash);
+  return !above.empty() && is_gguf(above) ? above : "";
+}
+
 }  // namespace
 
-void export_tokenizer(const GgufVocabulary& vocabulary, const std::string& folder) {
-  if (vocabulary.model == "none") return;
-  check_spellings(vocabulary);
+std::string gguf_tokenizer_text(const GgufVocabulary& vocabulary, std::string_view name) {
   const TokenizerExport out(vocabulary);
-  write_file_atomic(folder + "/tokenizer.json", out.tokenizer().dump(1) + "\n");
-  write_file_atomic(folder + "/tokenizer_config.json", out.config().dump(2) + "\n");
+  if (name != kTokenizerJson) return out.config().dump(2) + "\n";
+  check_spellings(vocabulary);
+  return out.tokenizer().dump(1) + "\n";
+}
+
+bool has_tokenizer_file(const std::string& path) {
+  const std::string gguf = gguf_around(path);
+  if (gguf.empty()) return name_exists(path);
+  const std::string_view name = std::string_view(path).substr(gguf.size() + 1);
+  return std::ranges::find(kGgufTokenizerFiles, name) != std::end(kGgufTokenizerFiles) &&
+         read_vocabulary(gguf).model != "none";
+}
+
+std::string read_tokenizer_file(const std::string& path) {
+  const std::string gguf = gguf_around(path);
+  if (gguf.empty()) return read_file(path);
+  const GgufVocabulary vocabulary = read_vocabulary(gguf);
+  return naming_file(gguf,
+                     [&] { return gguf_tokenizer_text(vocabulary, path.substr(gguf.size() + 1)); });
 }
 
 }  // namespace ds

@@ -1,4 +1,4 @@
-#include "checkpoint/gguf/values.h"
+#include "io/gguf_values.h"
 
 #include <charconv>
 #include <cmath>
@@ -78,6 +78,12 @@ std::vector<double> gguf_numbers(const GgufHeader& header, const std::string& ke
 int64_t checked_gguf_integer(const std::string& key, int64_t value, int64_t low, int64_t high) {
   if (value < low || value > high)
     raise(DS_ERROR_CORRUPT, "key '{}' must be from {} to {}, got {}", key, low, high, value);
+  return value;
+}
+
+double checked_gguf_positive(const std::string& key, double value) {
+  if (!std::isfinite(value) || value <= 0)
+    raise(DS_ERROR_CORRUPT, "key '{}' must be a positive number, got {}", key, value);
   return value;
 }
 

@@ -1,12 +1,12 @@
-#include "checkpoint/gguf/vocabulary.h"
+#include "io/gguf_vocabulary.h"
 
 #include <algorithm>
 #include <array>
 #include <iterator>
 #include <string_view>
 
-#include "checkpoint/gguf/values.h"
 #include "core/base/error.h"
+#include "io/gguf_values.h"
 
 namespace ds {
 namespace {
@@ -90,6 +90,11 @@ GgufVocabulary read_vocabulary(const GgufHeader& header) {
   out.add_space = gguf_flag(header, kPrefix + "add_space_prefix");
   out.chat_template = gguf_text(header, kTemplate).value_or("");
   return out;
+}
+
+GgufVocabulary read_vocabulary(const std::string& path) {
+  const GgufHeader header = read_gguf_header(path);
+  return naming_file(path, [&] { return read_vocabulary(header); });
 }
 
 void add_vocabulary(const GgufVocabulary& vocabulary, GgufMetadata& metadata) {

@@ -46,6 +46,8 @@ struct GgufVocabulary {
 // Reads the vocabulary of a GGUF file. Throws DS_ERROR_UNSUPPORTED for another kind of tokenizer,
 // and DS_ERROR_CORRUPT for lists of different lengths, unknown kinds, and ids outside of the list.
 GgufVocabulary read_vocabulary(const GgufHeader& header);
+// Reads the vocabulary of the GGUF file `path`. Messages name the file.
+GgufVocabulary read_vocabulary(const std::string& path);
 
 // Adds the keys of a vocabulary to the metadata.
 void add_vocabulary(const GgufVocabulary& vocabulary, GgufMetadata& metadata);
