@@ -1,18 +1,20 @@
-// Measures one training step (forward, backward, clip 1.0, AdamW) of a 124M GPT-2, a 125M Llama or
-// the 1.5B GPT-2 XL, in bf16 with f32 masters and states, on a batch of S (4) x T (512) random
-// tokens over all ranks, or M micro-steps with as many. Prints the best and the median step,
-// ru_maxrss and the bytes received by rank 0.
+// Measures one training step (forward, backward, clip 1.0, AdamW) of a 124M GPT-2, a 125M Llama,
+// the 1.1B Llama in TinyLlama's shape or the 1.5B GPT-2 XL, in bf16 with f32 masters and states, on
+// a batch of S (4) x T (512) random tokens over all ranks, or M micro-steps with as many. Prints
+// the best and the median step, ru_maxrss and the bytes received by rank 0.
 //
-//   bench_train_step gpt2|llama|gpt2-xl THREADS STEPS [--profile|--by-instr] [--ranks N]
+//   bench_train_step gpt2|llama|tinyllama|gpt2-xl THREADS STEPS [--profile|--by-instr] [--ranks N]
 //                    [--stage S] [--device cuda:0] [--seq T] [--offload] [--trace FILE]
 //                    [--f32] [--fused-head auto|always|never] [--quantized-weights]
 //                    [--gradient-bits 4|8] [--feedback] [--sparse] [--samples S]
-//                    [--layers L] [--micro-steps M] [--reproducible]
+//                    [--layers L] [--micro-steps M] [--reproducible] [--adapter R] [--recompute]
 //
 // Each rank has THREADS threads; the N (1, 2, 4 or 8) ranks are processes over shared memory.
 // --trace writes the last step as a Chrome trace and prints what --profile prints. With STEPS 0 it
 // prints "ready", then runs one step for every line of standard input and prints its seconds. In
-// this way bench/train_step.py alternates with torch and DeepSpeed.
+// this way bench/train_step.py alternates with torch and DeepSpeed, and bench/adapters.py with
+// PEFT.
+// --adapter trains low-rank adapters of rank R on all linear layers instead of the model.
 #include <fmt/core.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -30,6 +32,7 @@
 #include "core/base/trace.h"
 #include "diagnostics/profile_table.h"
 #include "engine/engine.h"
+#include "nn/adapter_keys.h"
 #include "nn/models/hf.h"
 
 namespace ds {
@@ -45,8 +48,9 @@ struct Job {
   int gradient_bits = 0;                // 0: gradients are not quantized
   int64_t samples = 4;                  // in a micro-step, over all ranks
   int64_t layers = 0, micro_steps = 1;  // layers 0: the model's own
+  int64_t adapter_rank = 0;             // 0: the model is trained
   bool quantized_weights = false, feedback = false, sparse = false, reproducible = false,
-       offload = false;
+       offload = false, recompute = false;
   bool profile = false, by_instruction = false, f32 = false;
   std::string trace;  // file for the last step's spans
   std::string fused_head = "auto";
@@ -62,10 +66,36 @@ constexpr const char* kGpt2Xl =
     R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 1600,
   "n_layer": 48, "n_head": 25, "n_positions": 1024, "vocab_size": 50257,
   "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0})";
+constexpr const char* kTinyLlama = R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"],
+  "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22, "num_attention_heads": 32,
+  "num_key_value_heads": 4, "max_position_embeddings": 1024, "vocab_size": 32000, "rms_norm_eps": 1e-5,
+  "rope_theta": 10000.0, "tie_word_embeddings": false})";
 constexpr const char* kLlama = R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"],
   "hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12, "num_attention_heads": 12,
   "num_key_value_heads": 4, "max_position_embeddings": 1024, "vocab_size": 32000, "rms_norm_eps": 1e-5,
   "rope_theta": 10000.0, "tie_word_embeddings": false})";
+
+bool is_llama(const Job& job) { return job.model.ends_with("llama"); }
+
+Json model_of(const Job& job) {
+  const char* text = job.model == "tinyllama" ? kTinyLlama
+                     : job.model == "llama"   ? kLlama
+                     : job.model == "gpt2"    ? kGpt2
+                                              : kGpt2Xl;
+  Json json = Json::parse(text, job.model);
+  if (job.layers > 0) json.set(is_llama(job) ? "num_hidden_layers" : "n_layer", job.layers);
+  return json;
+}
+
+// The adapters of bench/adapters.py's other side.
+AdapterKeys adapters_of(int64_t rank) {
+  AdapterKeys keys;
+  keys.type = "lora";
+  keys.r = rank;
+  keys.alpha = 2.0 * static_cast<double>(rank);
+  keys.target_modules.expression = kAllLinear;
+  return keys;
+}
 
 Config config_of(const Job& job) {
   Config c;
@@ -86,6 +116,8 @@ Config config_of(const Job& job) {
   if (job.offload) c.zero.optimizer_tier = Tier::host;
   c.optimizer.lr = 1e-4;
   c.optimizer.weight_decay = 0.01;
+  if (job.recompute) c.recompute = "layers";
+  if (job.adapter_rank > 0) c.get<AdapterKeys>() = adapters_of(job.adapter_rank);
   return c;
 }
 
@@ -194,10 +226,7 @@ void print_summary(const Job& job, int64_t transient, int64_t bytes, std::vector
 }
 
 void rank_main(const Job& job, int rank, const std::string& url, Starter& starter) {
-  const char* shape = job.model == "llama" ? kLlama : job.model == "gpt2" ? kGpt2 : kGpt2Xl;
-  Json json = Json::parse(shape, job.model);
-  if (job.layers > 0) json.set(job.model == "llama" ? "num_hidden_layers" : "n_layer", job.layers);
-  HfModel model = hf_model(json, job.rows(), job.seq, HfMode::training);
+  HfModel model = hf_model(model_of(job), job.rows(), job.seq, HfMode::training);
   CommOptions comm_options;
   comm_options.rank = rank;
   comm_options.size = job.ranks;
@@ -212,7 +241,7 @@ void rank_main(const Job& job, int rank, const std::string& url, Starter& starte
   }
   Engine engine(config_of(job), model.graph, *comm, options);
   std::vector<int32_t> tokens = random_tokens(job.rows() * job.micro_steps, rank,
-                                              job.model == "llama" ? 32000 : 50257),
+                                              is_llama(job) ? 32000 : 50257),
                        targets = targets_of(tokens, job.seq);
   for (int s = 0; s < kWarm; ++s) train_once(engine, tokens, targets);
   // Other ranks make a step whenever rank 0 starts one, until rank 0 ends.
@@ -274,10 +303,10 @@ int run(const Job& job) {
 
 int main(int argc, char** argv) {
   ds::Job job;
-  CLI::App app("A training step of 124M parameters");
+  CLI::App app("A training step of a GPT-2 or a Llama");
   app.add_option("model", job.model)
       ->required()
-      ->check(CLI::IsMember({"gpt2", "llama", "gpt2-xl"}));
+      ->check(CLI::IsMember({"gpt2", "llama", "tinyllama", "gpt2-xl"}));
   app.add_option("threads", job.threads)->required()->check(CLI::Range(1, 256));
   app.add_option("steps", job.steps)->required()->check(CLI::NonNegativeNumber);
   app.add_option("--ranks", job.ranks)->check(CLI::IsMember({1, 2, 4, 8}));
@@ -293,6 +322,8 @@ int main(int argc, char** argv) {
   app.add_option("--layers", job.layers)->check(CLI::Range(1, 48));
   app.add_option("--micro-steps", job.micro_steps)->check(CLI::Range(1, 64));
   app.add_flag("--reproducible", job.reproducible);
+  app.add_option("--adapter", job.adapter_rank)->check(CLI::Range(1, 768));
+  app.add_flag("--recompute", job.recompute);
   app.add_flag("--f32", job.f32);
   app.add_option("--fused-head", job.fused_head)->check(CLI::IsMember({"auto", "always", "never"}));
   app.add_flag("--profile", job.profile);

@@ -40,13 +40,14 @@ GPU_ROWS, GPU_SEQ = {"gpt2": 16, "gpt2-xl": 8}, 1024
 def build(name):
     import transformers
 
-    if name != "llama":
+    if name.startswith("gpt2"):
         shape = {"n_embd": 1600, "n_layer": 48, "n_head": 25} if name == "gpt2-xl" else {}
         config = transformers.GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False, **shape)
         kind = transformers.GPT2LMHeadModel
     else:
+        hidden, inner, layers, heads = (2048, 5632, 22, 32) if name == "tinyllama" else (768, 2048, 12, 12)
         config = transformers.LlamaConfig(
-            hidden_size=768, intermediate_size=2048, num_hidden_layers=12, num_attention_heads=12,
+            hidden_size=hidden, intermediate_size=inner, num_hidden_layers=layers, num_attention_heads=heads,
             num_key_value_heads=4, max_position_embeddings=1024, vocab_size=32000, rms_norm_eps=1e-5,
             tie_word_embeddings=False, use_cache=False)
         kind = transformers.LlamaForCausalLM

@@ -19,6 +19,7 @@ executor: {:.3f} us an instruction (10,000 on queues in turn; a tenth on the fil
 executor: 9.000 us an instruction (10,000 on queues in turn; a tenth on the file lanes, 4 KiB each)
 """
 RATIOS = dict(zip(("autocast", "bf16", "autocast+compile", "bf16+compile"), (2.0, 1.8, 1.4, 1.3)))
+PEFT = dict(zip(("bf16", "f32", "bf16+compile", "f32+compile"), ((2.5, 2.6), (2.2, 2.1), (1.7, 1.8), (1.9, 1.7))))
 MIB = 2**20
 
 
@@ -63,6 +64,8 @@ HELPERS = ("verdict.py", "heldout.py")
 
 # For each judge: (bench, judge, figures that meet every bar, list of figures that each miss a bar).
 CASES = [
+    ("adapters", "judge", (PEFT, (1.4, 1.4), 1),
+     [(PEFT | {"f32": (2.2, 1.9)}, None, 1), (PEFT | {"f32+compile": (1.5, 1.7)}, None, 0), (PEFT, (1.4, 1.2), 1), (PEFT, (math.nan, 1.4), 0)]),
     ("before", "judge", ("train_step", [1.0] * 24), [("train_step", [1.02] * 24)]),
     ("before", "judge_rows", ("comm", {"a": 1.0, "b": 1.04}), [("comm", {"a": 1.0, "b": 1.2})]),
     ("checkpoint", "judge", (1.5e9, disk(), disk()),
@@ -72,6 +75,8 @@ CASES = [
     ("comm", "judge", (2, comm_times()), [(2, comm_times(gloo=29.0)), (2, comm_times(mpi=9.9))]),
     ("comm", "judge", (4, comm_times(mpi=8.5)), [(4, comm_times(mpi=8.0))]),
     ("decode", "judge", ("share           68.0 % (of STREAM)\n",), [("share           49.9 % (of STREAM)\n",)]),
+    ("llama_opt", "judge", ((1.0, 2.0), (3.5, 6.5), (2.0, 2.1), 0),
+     [((1.0, 2.0), (2.9, 6.5), (2.0, 2.1), 0), ((1.0, 2.0), (3.5, 5.5), (2.0, 2.1), 1), ((1.0, 2.0), (3.5, 6.5), (2.2, 2.1), 0)]),
     ("memory", "judge", (2, {0: 164 * MIB, 1: 90 * MIB}, [100 * MIB] * 2, 115 * MIB, 100 * MIB),
      [(2, {0: 165 * MIB, 1: 90 * MIB}, [100 * MIB] * 2, 100 * MIB, 100 * MIB),
       (2, {0: 100 * MIB, 1: 90 * MIB}, [100 * MIB] * 2, 116 * MIB, 100 * MIB)]),

@@ -37,8 +37,8 @@ struct TileJob {
 };
 
 // `count` vectors of a matrix, `depth` long. Along k: a vector is contiguous, and vectors are `ld`
-// elements apart. Across k: element (k, i) is at from[k * ld + i]. Elements beyond the vectors, up
-// to whole tiles, are packed as 0.
+// elements apart. Across k: element (k, i) is at from[k * ld + i]. Elements beyond the vectors, as
+// far as the micro-kernel reads, are packed as 0.
 struct Source {
   const bf16* from;
   int64_t ld, count, depth;

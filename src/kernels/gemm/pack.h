@@ -78,9 +78,10 @@ DS_TARGET_AVX512_BF16 inline __m512 bias_at(const TileJob& job, int64_t j) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
 
-// Packs `width` vectors (a multiple of 8) that are stored along k to words [pair][width].
-DS_TARGET_AVX512_BF16 inline void pack_panel(const Source& s, int64_t width, int64_t pairs,
-                                             uint32_t* to) {
+// Packs `width` vectors (a multiple of 8) that are stored along k to words [pair][width]; the words
+// of a pair begin `stride` words after those of the one before.
+DS_TARGET_AVX512_BF16 inline void pack_panel(const Source& s, int64_t width, int64_t stride,
+                                             int64_t pairs, uint32_t* to) {
   for (int64_t j = 0; j < width; j += 16) {
     const int64_t lanes = std::min<int64_t>(16, width - j);
     for (int64_t p = 0; p < pairs; p += 16) {
@@ -93,14 +94,14 @@ DS_TARGET_AVX512_BF16 inline void pack_panel(const Source& s, int64_t width, int
       }
       transpose_16x16(v);
       int64_t rows = std::min<int64_t>(16, pairs - p);
-      uint32_t* out = to + p * width + j;
+      uint32_t* out = to + p * stride + j;
       if (rows == 16 && lanes == 16) {
 #pragma GCC unroll 16
-        for (int i = 0; i < 16; ++i) _mm512_storeu_si512(out + i * width, v[i]);
+        for (int i = 0; i < 16; ++i) _mm512_storeu_si512(out + i * stride, v[i]);
       } else {
         alignas(64) uint32_t words[16][16];
         for (int i = 0; i < 16; ++i) _mm512_store_si512(words[i], v[i]);
-        for (int64_t i = 0; i < rows; ++i) std::copy_n(words[i], lanes, out + i * width);
+        for (int64_t i = 0; i < rows; ++i) std::copy_n(words[i], lanes, out + i * stride);
       }
     }
   }

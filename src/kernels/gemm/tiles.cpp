@@ -41,7 +41,8 @@ int64_t group_bytes(int64_t depth) { return kGroup * padded(depth) * 2; }
 DS_TARGET_AVX512_BF16 void pack_b_along(const Source& s, uint32_t* slab) {
   const int64_t pairs = padded(s.depth) / 2;
   for (int64_t j = 0; j < round_up(s.count, kTile); j += kSide) {
-    pack_panel({s.from + j * s.ld, s.ld, s.count - j, s.depth}, kSide, pairs, slab + j * pairs);
+    pack_panel({s.from + j * s.ld, s.ld, s.count - j, s.depth}, kSide, kSide, pairs,
+               slab + j * pairs);
   }
 }
 

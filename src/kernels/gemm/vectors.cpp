@@ -1,5 +1,7 @@
 // The micro-kernel of AVX512_BF16: 8 x 48 elements of c in 24 of the 32 vector registers. For each
-// pair along k, 8 broadcasts of a and 3 loads of b feed 24 dot products.
+// pair along k, 8 broadcasts of a and 3 loads of b feed 24 dot products. A panel of at most 16 or
+// 32 columns, as products with the narrow matrices of adapters have, takes one or two vectors of a
+// row; the others are neither packed nor read.
 #include "kernels/gemm/vectors.h"
 
 #include <immintrin.h>
@@ -16,7 +18,6 @@ namespace ds::gemm {
 namespace {
 
 constexpr int64_t kTileRows = 8, kTileColumns = 48;
-constexpr int kVectorsOfRow = kTileColumns / 16;
 // pack_a_across() prefetches the rows for k + kRowsAhead while it packs those for k.
 constexpr int64_t kRowsAhead = 32;
 
@@ -27,22 +28,25 @@ DS_TARGET_AVX512_BF16 inline __m512i broadcast_pair(const std::byte* at) {
   return _mm512_set1_epi32(pair);
 }
 
+// The sums of a tile whose rows have kVectors vectors.
+template <int kVectors>
 struct Accumulators {
-  __m512 v[kTileRows][kVectorsOfRow];
+  __m512 v[kTileRows][kVectors];
 };
 
+template <int kVectors>
 DS_TARGET_AVX512_BF16 inline __attribute__((always_inline)) void multiply_row(
-    Accumulators& sum, int row, const std::byte* a, const __m512i (&b)[kVectorsOfRow]) {
+    Accumulators<kVectors>& sum, int row, const std::byte* a, const __m512i (&b)[kVectors]) {
   __m512i pair = broadcast_pair(a);
 #pragma GCC unroll 3
-  for (int j = 0; j < kVectorsOfRow; ++j) {
+  for (int j = 0; j < kVectors; ++j) {
     sum.v[row][j] = _mm512_dpbf16_ps(sum.v[row][j], (__m512bh)pair, (__m512bh)b[j]);
   }
 }
 
-DS_TARGET_AVX512_BF16 void store_tile(const TileJob& job, const Accumulators& sum) {
-  for (int j = 0; j < kVectorsOfRow; ++j) {
-    if (16 * j >= job.columns) return;
+template <int kVectors>
+DS_TARGET_AVX512_BF16 void store_tile(const TileJob& job, const Accumulators<kVectors>& sum) {
+  for (int j = 0; j < kVectors; ++j) {
     const __mmask16 mask = lanes16(job.columns - 16 * j);
     if (job.wide) {
       for (int i = 0; i < job.rows; ++i) {
@@ -61,14 +65,14 @@ DS_TARGET_AVX512_BF16 void store_tile(const TileJob& job, const Accumulators& su
 // Computes a tile. Pair p of row i is i * row + p * kPairStep bytes after job.a. Addresses are kept
 // as three pointers with offsets of up to two rows, because x86 addressing offers a base plus 1 or
 // 2 times an index.
-template <int kPairStep>
+template <int kPairStep, int kVectors>
 DS_TARGET_AVX512_BF16 inline __attribute__((always_inline)) void run_tile(const TileJob& job,
                                                                           int64_t row) {
-  Accumulators sum;
+  Accumulators<kVectors> sum;
 #pragma GCC unroll 8
   for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 3
-    for (int j = 0; j < kVectorsOfRow; ++j) {
+    for (int j = 0; j < kVectors; ++j) {
       sum.v[i][j] = job.first ? _mm512_setzero_ps()
                               : _mm512_loadu_ps(job.partial + i * kTileColumns + 16 * j);
     }
@@ -76,8 +80,9 @@ DS_TARGET_AVX512_BF16 inline __attribute__((always_inline)) void run_tile(const 
   const std::byte *a0 = job.a, *a3 = a0 + 3 * row, *a6 = a0 + 6 * row;
   const uint32_t* from = job.b;
   for (int64_t p = 0; p < job.pairs; ++p) {
-    const __m512i b[kVectorsOfRow] = {_mm512_load_si512(from), _mm512_load_si512(from + 16),
-                                      _mm512_load_si512(from + 32)};
+    __m512i b[kVectors];
+#pragma GCC unroll 3
+    for (int j = 0; j < kVectors; ++j) b[j] = _mm512_load_si512(from + 16 * j);
     multiply_row(sum, 0, a0, b);
     multiply_row(sum, 1, a0 + row, b);
     multiply_row(sum, 2, a0 + 2 * row, b);
@@ -95,7 +100,7 @@ DS_TARGET_AVX512_BF16 inline __attribute__((always_inline)) void run_tile(const 
 #pragma GCC unroll 8
   for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 3
-    for (int j = 0; j < kVectorsOfRow; ++j)
+    for (int j = 0; j < kVectors; ++j)
       _mm512_storeu_ps(job.partial + i * kTileColumns + 16 * j, sum.v[i][j]);
   }
 }
@@ -104,8 +109,9 @@ int64_t pairs_of(const Source& s) { return ceil_div(s.depth, 2); }
 
 DS_TARGET_AVX512_BF16 void pack_b_along(const Source& s, uint32_t* slab) {
   for (int64_t j = 0; j < s.count; j += kTileColumns) {
-    pack_panel({s.from + j * s.ld, s.ld, std::min(kTileColumns, s.count - j), s.depth},
-               kTileColumns, pairs_of(s), slab + j * pairs_of(s));
+    const int64_t columns = std::min(kTileColumns, s.count - j);
+    pack_panel({s.from + j * s.ld, s.ld, columns, s.depth}, round_up(columns, 16), kTileColumns,
+               pairs_of(s), slab + j * pairs_of(s));
   }
 }
 
@@ -123,8 +129,7 @@ DS_TARGET_AVX512_BF16 void pack_b_across(const Source& s, uint32_t* to) {
         _mm512_store_si512(out + i, pairs_across(from + j + i, ld, lanes16(16), s.depth - k));
       }
     }
-    if (whole == s.count) continue;
-    for (int i = 0; i < kTileColumns; i += 16) {
+    for (int i = 0; i < s.count - whole; i += 16) {
       __mmask16 mask = lanes16(s.count - whole - i);
       _mm512_store_si512(out + i, pairs_across(from + whole + i, ld, mask, s.depth - k));
     }
@@ -152,13 +157,20 @@ DS_TARGET_AVX512_BF16 void pack_a_across(const Source& s, std::byte* group) {
 }
 
 DS_TARGET_AVX512_BF16 void pack_a_along(const Source& s, std::byte* tile) {
-  pack_panel(s, kTileRows, pairs_of(s), reinterpret_cast<uint32_t*>(tile));
+  pack_panel(s, kTileRows, kTileRows, pairs_of(s), reinterpret_cast<uint32_t*>(tile));
 }
 
 int64_t group_bytes(int64_t depth) { return kGroup * round_up(depth, 2) * 2; }
 
-DS_TARGET_AVX512_BF16 void run_stored(const TileJob& job) { run_tile<4>(job, job.a_row); }
-DS_TARGET_AVX512_BF16 void run_packed(const TileJob& job) { run_tile<4 * kTileRows>(job, 4); }
+template <int kPairStep>
+DS_TARGET_AVX512_BF16 void run(const TileJob& job, int64_t row) {
+  if (job.columns > 32) return run_tile<kPairStep, 3>(job, row);
+  if (job.columns > 16) return run_tile<kPairStep, 2>(job, row);
+  run_tile<kPairStep, 1>(job, row);
+}
+
+DS_TARGET_AVX512_BF16 void run_stored(const TileJob& job) { run<4>(job, job.a_row); }
+DS_TARGET_AVX512_BF16 void run_packed(const TileJob& job) { run<4 * kTileRows>(job, 4); }
 
 }  // namespace
 
