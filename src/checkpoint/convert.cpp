@@ -265,8 +265,8 @@ std::unique_ptr<StateSource> write_merged(const std::string& from, const std::st
   const std::string base = request.like.empty() ? adapter_base(from) : request.like;
   if (base.empty() || !exists(base + "/config.json"))
     raise(DS_ERROR_NOT_FOUND,
-          "the base of adapter '{}' must be a model folder, got '{}'; name it with like", from,
-          base);
+          "the base of adapter '{}' must be a model folder, got '{}'; name it with --base (like)",
+          from, base);
   std::unique_ptr<StateSource> source = open_merged(from, base, request.form == "unmerged");
   ConvertedState state(*source);
   save_weights(state, to, base);

@@ -15,7 +15,9 @@
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/half.h"
+#include "core/base/ids.h"
 #include "core/base/log.h"
+#include "core/graph/graph.h"
 #include "core/graph/param_slice.h"
 #include "core/program/granules.h"
 #include "io/file.h"
@@ -29,12 +31,15 @@ constexpr size_t kReadBlock = 1 << 18;
 
 class Loader {
  public:
-  Loader(StateAccess& state, const std::string& path) : state_(state), path_(path) {}
+  Loader(StateAccess& state, const std::string& path, const std::string& adapter)
+      : state_(state), path_(path), adapter_(adapter) {}
 
   void load() {
     agree(state_.comm(), "weights check", [&] {
-      match_ = (is_adapter_folder(path_) ? match_adapter : match_weights)(
-          state_.param_names(), state_.param_shapes(), path_);
+      const IdVector<ParamId, std::string>& names = state_.param_names();
+      match_ = is_adapter_folder(path_)
+                   ? match_adapter(names, state_.param_shapes(), path_, adapter_)
+                   : match_weights(names, state_.param_shapes(), path_);
       files_ = open_files(match_.folder);
       if (state_.comm().rank() == 0) {
         for (size_t copy : match_.copies) check_copy(copy);
@@ -80,7 +85,7 @@ class Loader {
   }
 
   StateAccess& state_;
-  std::string path_;
+  std::string path_, adapter_;
   WeightMatch match_;
   std::vector<File> files_;
   std::vector<float> block_ = std::vector<float>(kReadBlock);
@@ -89,6 +94,8 @@ class Loader {
 
 }  // namespace
 
-void load_weights(StateAccess& state, const std::string& folder) { Loader(state, folder).load(); }
+void load_weights(StateAccess& state, const std::string& folder, const std::string& adapter) {
+  Loader(state, folder, adapter).load();
+}
 
 }  // namespace ds
