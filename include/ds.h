@@ -725,7 +725,8 @@ DS_API ds_status ds_forward(ds_engine* engine, const ds_tensor* const* inputs, s
 DS_API ds_status ds_backward(ds_engine* engine);
 DS_API ds_status ds_step(ds_engine* engine);
 /** Computes the loss of one micro-batch without dropout, as the mean over ranks; with loss_average
- * "tokens" over the targets of all ranks, 0 if there are none. Collective.
+ * "tokens" over the targets of all ranks, 0 if there are none. With adapters, it runs with the one
+ * that ds_engine_set chose, as ds_infer does. Collective.
  * @param stream [nullable] */
 DS_API ds_status ds_eval_batch(ds_engine* engine, const ds_tensor* const* inputs,
                                size_t inputs_count, ds_stream* stream, double* out_loss);
@@ -954,6 +955,11 @@ DS_API ds_status ds_engine_get(const ds_engine* engine, const char* name, double
  * of the targets; the step divides their sum by the sum of the weights of all its micro-steps and
  * ranks. {delegate.weight} Set it in each micro-step, on every rank, before ds_backward, which
  * otherwise returns DS_ERROR_STATE. {delegate.weight.missing}
+ *
+ * "adapter.NAME" with the value 1 chooses the adapter with which ds_eval_batch and ds_infer run
+ * from now on: one of adapter.others, "adapter.default" for the one that is trained, or
+ * "adapter.base" for the model without adapters; NaN gives the choice back. {engine.set.adapter}
+ * Steps always train the own adapter. Make the same choice on all ranks.
  * @return DS_ERROR_NOT_FOUND for any other name. {engine.set.name} DS_ERROR_INVALID_ARGUMENT for a
  * value that the configuration would refuse. {engine.set.value} */
 DS_API ds_status ds_engine_set(ds_engine* engine, const char* name, double value);
@@ -1163,7 +1169,9 @@ typedef ds_status ds_run_text_fn(const char* part, void* user_data);
  * "seed" (0), "dtype"
  * ("f32", "bf16", "f16"; default: that of the run, f32 for a model folder), "threads" (0), "stage"
  * (default: that of the run, 0 for a model folder), "device" ("cpu"; "cuda", "cuda:0"),
- * "ignore_eos" (false)
+ * "adapters" (none; adapters on a model folder, as texts NAME=DIR), "adapter" (the name of the one
+ * to use, of "adapters" or of the run, "base" for none; default: the only one), "base" (the model
+ * folder of a run with an adapter, if it has moved), "ignore_eos" (false)
  * @param text [nullable] called on every rank */
 DS_API ds_status ds_run_generate(ds_comm* comm, const char* model, const char* prompt,
                                  const char* options, ds_run_text_fn* text, void* user_data,

@@ -1869,4 +1869,90 @@ static inline ds_status ds_op_preference_loss_dx_reference(ds_graph* graph, int3
   return ds_ops_end(&node, graph, "preference_loss_dx", out);
 }
 
+/** Attributes of dora_norm that may be left out. */
+typedef struct ds_dora_norm_options {
+  /** 1: the weight is stored as T[I,O]; 0 by default */
+  int32_t transposed;
+} ds_dora_norm_options;
+
+static inline ds_dora_norm_options ds_dora_norm_options_init(void) {
+  ds_dora_norm_options options;
+  options.transposed = 0;
+  return options;
+}
+
+/** The Euclidean norms of the rows of an adapted weight w + factor b a. Its gradient counts as 0. Not differentiable.
+ * @param w T[O,I], weight
+ * @param a T[R,I], first matrix of the adapter
+ * @param b T[O,R], second matrix of the adapter
+ * @param factor factor of the product b a
+ * @param options [nullable]
+ * @param out [out] norms: T[O], norm of each row */
+static inline ds_status ds_op_dora_norm(ds_graph* graph, int32_t w, int32_t a, int32_t b, double factor, const
+    ds_dora_norm_options* options, int32_t* out) {
+  ds_ops_node node;
+  ds_ops_begin(&node);
+  ds_ops_operand(&node, w);
+  ds_ops_operand(&node, a);
+  ds_ops_operand(&node, b);
+  ds_ops_number(&node, "factor", factor);
+  if (options) {
+    if (options->transposed != 0) ds_ops_integer(&node, "transposed", options->transposed);
+  }
+  return ds_ops_end(&node, graph, "dora_norm", out);
+}
+
+/** The values that an adapter with magnitudes adds to the result of a linear: with c = m / norms, (c - 1) (base - b) +
+ * c product. norms counts as a constant.
+ * @param base T[n,O], products of rows and the weight, plus the bias
+ * @param product T[n,O], products of rows and the adapter
+ * @param m T[O], magnitude of each output
+ * @param norms T[O], results of dora_norm
+ * @param b [nullable: -1] T[O], bias in base
+ * @param out [out] y: T[n,O], the sums */
+static inline ds_status ds_op_dora(ds_graph* graph, int32_t base, int32_t product, int32_t m, int32_t norms, int32_t b,
+    int32_t* out) {
+  ds_ops_node node;
+  ds_ops_begin(&node);
+  ds_ops_operand(&node, base);
+  ds_ops_operand(&node, product);
+  ds_ops_operand(&node, m);
+  ds_ops_operand(&node, norms);
+  if (b >= 0) ds_ops_operand(&node, b);
+  return ds_ops_end(&node, graph, "dora", out);
+}
+
+/** The gradients (c - 1) dy and c dy of base and product of a dora. Not differentiable.
+ * @param dy T[n,O], gradient of the result
+ * @param m T[O], magnitude of each output
+ * @param norms T[O], results of dora_norm
+ * @param out [out] dbase: T[n,O], gradient of base; then dproduct: T[n,O], gradient of product */
+static inline ds_status ds_op_dora_dx(ds_graph* graph, int32_t dy, int32_t m, int32_t norms, int32_t* out) {
+  ds_ops_node node;
+  ds_ops_begin(&node);
+  ds_ops_operand(&node, dy);
+  ds_ops_operand(&node, m);
+  ds_ops_operand(&node, norms);
+  return ds_ops_end(&node, graph, "dora_dx", out);
+}
+
+/** The gradient of the magnitudes of a dora: the sum over rows of dy (base - b + product) / norms. Not differentiable.
+ * @param dy T[n,O], gradient of the result
+ * @param base T[n,O], products of rows and the weight, plus the bias
+ * @param product T[n,O], products of rows and the adapter
+ * @param norms T[O], results of dora_norm
+ * @param b [nullable: -1] T[O], bias in base
+ * @param out [out] dm: T[O], gradient of m */
+static inline ds_status ds_op_dora_dm(ds_graph* graph, int32_t dy, int32_t base, int32_t product, int32_t norms, int32_t
+    b, int32_t* out) {
+  ds_ops_node node;
+  ds_ops_begin(&node);
+  ds_ops_operand(&node, dy);
+  ds_ops_operand(&node, base);
+  ds_ops_operand(&node, product);
+  ds_ops_operand(&node, norms);
+  if (b >= 0) ds_ops_operand(&node, b);
+  return ds_ops_end(&node, graph, "dora_dm", out);
+}
+
 #endif

@@ -30,6 +30,7 @@
 #include "engine/state_store.h"
 #include "engine/step_control.h"
 #include "io/file.h"
+#include "nn/adapter_keys.h"
 
 namespace {
 
@@ -54,6 +55,14 @@ double number(const ds_engine& handle, std::string_view name) {
     if (std::optional<double> own = handle.delegate->micro_steps().get(name)) return *own;
   }
   if (std::optional<double> set = control.get(name)) return *set;
+  if (constexpr std::string_view kAdapter = "adapter.";
+      handle.native && name.starts_with(kAdapter)) {
+    const std::string wanted(name.substr(kAdapter.size()));
+    return ds::adapter_number(runtime.config().get<ds::AdapterKeys>(), wanted) ==
+                   handle.native->chosen_adapter()
+               ? 1
+               : 0;
+  }
   for (ds::Tier tier : {ds::Tier::device, ds::Tier::host, ds::Tier::nvme}) {
     if (name == std::string(ds::tier_name(tier)) + "_bytes")
       return static_cast<double>(runtime.mapped(tier));

@@ -1,8 +1,9 @@
 // Adapter folders, as PEFT reads and writes them.
 //
 // A tensor of the file is called "base_model.model." followed by the name of its parameter without
-// the adapter's name: "X.lora_A.weight" holds "X.lora_A.default.weight". Modules that were trained
-// as a whole have their own names. The bias of a layer with an adapter is "X.base_layer.bias".
+// the adapter's name: "X.lora_A.weight" holds "X.lora_A.default.weight". Magnitudes are called
+// "X.lora_magnitude_vector". Modules that were trained as a whole have their own names. The bias of
+// a layer with an adapter is "X.base_layer.bias".
 #include "checkpoint/adapter_folder.h"
 
 #include <fmt/core.h>
@@ -36,8 +37,8 @@ namespace {
 constexpr int64_t kMostConfig = 1 << 24;
 // Number of bytes that are hashed at a time.
 constexpr size_t kHashBlock = size_t{4} << 20;
-constexpr std::string_view kBaseLayer = ".base_layer", kDefault = ".default.weight",
-                           kEnd = ".weight", kBias = ".bias";
+constexpr std::string_view kBaseLayer = ".base_layer", kEnd = ".weight", kBias = ".bias",
+                           kMagnitude = ".lora_magnitude_vector";
 
 Json read_document(const std::string& folder) {
   const std::string path = folder + "/" + kAdapterConfig;
@@ -47,12 +48,28 @@ Json read_document(const std::string& folder) {
   return document;
 }
 
-// Returns the names under which the parameters of a model may be stored.
+// Returns whether the parameter belongs to an adapter of another name.
+bool is_others(const std::string& param, const std::string& adapter) {
+  const std::string_view name = split_adapter_param(param).adapter;
+  return !name.empty() && name != adapter;
+}
+
+// Returns the names under which the parameters of a model with the adapter may be stored.
 std::unordered_map<std::string, ParamId> stored_names_of(
-    const IdVector<ParamId, std::string>& names) {
+    const IdVector<ParamId, std::string>& names, const std::string& adapter) {
   std::unordered_map<std::string, ParamId> out;
   for (ParamId p : names.ids()) {
-    out.emplace(stored_adapter_name(names[p], false), p);
+    if (is_others(names[p], adapter)) continue;
+    const std::string stored = stored_adapter_name(names[p], false);
+    out.emplace(stored, p);
+    // Folders of Transformers 4 have the name of the model folder.
+    const std::string_view adapted = split_adapter_param(names[p]).module,
+                           module = adapted.empty() ? module_of(names[p]) : adapted;
+    const std::string_view theirs = peft_module(module);
+    if (theirs != module)
+      out.emplace(fmt::format("{}{}{}", kAdapterPrefix, module,
+                              stored.substr(kAdapterPrefix.size() + theirs.size())),
+                  p);
     if (names[p].ends_with(kBias)) out.emplace(stored_adapter_name(names[p], true), p);
   }
   return out;
@@ -66,9 +83,22 @@ Json plain_number(const Json& value) {
 
 // Returns whether the parameter is saved with the adapter.
 bool is_saved(const AdapterKeys& keys, const std::string& param, bool adapted) {
-  if (is_adapter_param(param) || is_saved_module(keys, module_of(param))) return true;
+  if (is_adapter_param(param)) return !is_others(param, keys.name);
+  if (is_saved_module(keys, module_of(param))) return true;
   if (keys.bias == "none" || !param.ends_with(kBias)) return false;
   return keys.bias == "all" || adapted;
+}
+
+// Returns keys in which the head of GPT-NeoX has its name in PEFT, if the model has such a head.
+Json with_peft_names(const Json& keys, const IdVector<ParamId, std::string>& names) {
+  constexpr std::string_view kHead = "embed_out";
+  const bool has =
+      std::ranges::any_of(names, [&](const std::string& name) { return module_of(name) == kHead; });
+  if (!has) return keys;
+  std::string text = keys.dump();
+  for (size_t at = 0; (at = text.find(kHead, at)) != text.npos;)
+    text.replace(at, kHead.size(), peft_module(kHead));
+  return Json::parse(text);
 }
 
 // Returns the names of the layers that have an adapter.
@@ -143,42 +173,83 @@ std::string base_hash(const std::string& path) {
   return hash.hex();
 }
 
+namespace {
+
+// Returns the keys of the folder `folder`, which the key `path` of a configuration names.
+AdapterKeys keys_of_folder(const std::string& path, const std::string& folder) {
+  try {
+    AdapterKeys keys = read_adapter_config(folder);
+    keys.folder = folder;
+    return keys;
+  } catch (const Error& error) {
+    raise(error.status(), "{}: {}", KeyName(path), error.what());
+  }
+}
+
+// Reads the folders of frozen adapters. An adapter with its own copies of parameters of the base is
+// refused, because all adapters share the base.
+void take_others(AdapterKeys& keys) {
+  if (!keys.others.empty() && keys.trains_base())
+    refuse("adapter.others",
+           "must not be given with modules_to_save or bias, which train parameters of the base "
+           "that all adapters share");
+  for (AdapterKeys& other : keys.others) {
+    const std::string path = "adapter.others", name = other.name;
+    other = keys_of_folder(path, other.folder);
+    other.name = name;
+    if (other.trains_base())
+      refuse(path,
+             "'{}' holds parameters of the base (modules_to_save or bias), which all "
+             "adapters share; `libds merge` makes a model of it",
+             other.folder);
+  }
+}
+
+}  // namespace
+
 void take_adapter_folder(Config& config) {
   AdapterKeys& keys = config.get<AdapterKeys>();
-  if (keys.folder.empty()) return;
+  if (keys.folder.empty()) return take_others(keys);
   for (const auto& [path, origin] : config.origins) {
-    if (!path.starts_with("adapter.") || path == "adapter.folder" || path == "adapter.type")
+    if (!path.starts_with("adapter.") || path == "adapter.folder" || path == "adapter.type" ||
+        path.starts_with("adapter.others"))
       continue;
     refuse(path, "must not be given with adapter.folder \"{}\", whose {} has it", keys.folder,
            kAdapterConfig);
   }
-  std::string folder = keys.folder;
-  try {
-    keys = read_adapter_config(folder);
-  } catch (const Error& error) {
-    raise(error.status(), "{}: {}", KeyName("adapter.folder"), error.what());
-  }
-  keys.folder = std::move(folder);
+  std::vector<AdapterKeys> others = std::move(keys.others);
+  keys = keys_of_folder("adapter.folder", keys.folder);
+  keys.others = std::move(others);
+  take_others(keys);
 }
 
 std::string stored_adapter_name(const std::string& param, bool adapted) {
   std::string name(kAdapterPrefix);
-  if (is_adapter_param(param))
-    return name + param.substr(0, param.size() - kDefault.size()) + std::string(kEnd);
-  if (!adapted || !param.ends_with(kBias)) return name + param;
+  if (const AdapterParam parts = split_adapter_param(param); !parts.module.empty())
+    return fmt::format("{}{}{}{}", name, peft_module(parts.module), parts.part,
+                       parts.part == kMagnitude ? "" : kEnd);
+  if (!adapted || !param.ends_with(kBias)) {
+    const std::string_view module = module_of(param);
+    return fmt::format("{}{}{}", name, peft_module(module), param.substr(module.size()));
+  }
   return name + std::string(module_of(param)) + std::string(kBaseLayer) + std::string(kBias);
 }
 
 WeightMatch match_adapter(const IdVector<ParamId, std::string>& names,
                           const IdVector<ParamId, std::vector<int64_t>>& shapes,
-                          const std::string& folder) {
-  const std::string path = folder + "/" + kAdapterFile;
+                          const std::string& folder, const std::string& adapter) {
+  const std::string path = folder + "/" + kAdapterFile, pickle = folder + "/adapter_model.bin";
+  if (!name_exists(path) && name_exists(pickle))
+    raise(DS_ERROR_UNSUPPORTED,
+          "{}: is a pickle; only {} is read, which PEFT writes by default (safe_serialization)",
+          pickle, kAdapterFile);
   WeightMatch match;
   match.folder.path = folder;
   match.folder.files.push_back({kAdapterFile, read_safetensors_header(path)});
   match.of_param.assign(names.size(), WeightMatch::kNone);
-  const auto index = stored_names_of(names);
-  const AdapterKeys keys = read_adapter_config(folder);
+  const auto index = stored_names_of(names, adapter);
+  AdapterKeys keys = read_adapter_config(folder);
+  keys.name = adapter;
   const std::vector<SafetensorEntry>& entries = match.folder.files[0].header.entries;
   for (size_t e = 0; e < entries.size(); ++e) {
     const auto found = index.find(entries[e].name);
@@ -198,7 +269,8 @@ WeightMatch match_adapter(const IdVector<ParamId, std::string>& names,
     match.sources.push_back({0, e, found->second});
   }
   for (ParamId p : names.ids()) {
-    if (match.of_param[p] != WeightMatch::kNone || !is_adapter_param(names[p])) continue;
+    if (match.of_param[p] != WeightMatch::kNone || split_adapter_param(names[p]).adapter != adapter)
+      continue;
     raise(DS_ERROR_CONFIG,
           "{}: tensor '{}' is missing: the adapter has another base or other targets",
           KeyName(path), TensorName(stored_adapter_name(names[p], false)));
@@ -210,13 +282,17 @@ void check_factors(const std::string& folder, const AdapterKeys& keys,
                    const IdVector<ParamId, std::string>& names) {
   const AdapterKeys theirs = read_adapter_config(folder);
   for (const std::string& name : names) {
-    const std::string module = adapted_module(name);
-    if (module.empty() || scale_of(theirs, module) == scale_of(keys, module)) continue;
+    const auto [part_of, part, adapter] = split_adapter_param(name);
+    const std::string module(part_of);
+    if (adapter != keys.name || scale_of(theirs, module) == scale_of(keys, module)) continue;
     raise(DS_ERROR_CONFIG,
           "{}/{}: the adapter of layer '{}' has the factor {} there, but {} in this engine: "
           "lora_alpha, r or use_rslora differs",
           folder, kAdapterConfig, module, scale_of(theirs, module), scale_of(keys, module));
   }
+  if (theirs.use_dora == keys.use_dora) return;
+  raise(DS_ERROR_CONFIG, "{}/{}: use_dora is {} there, but {} in this engine", folder,
+        kAdapterConfig, theirs.use_dora, keys.use_dora);
 }
 
 void save_adapter(StateAccess& state, const AdapterKeys& keys, const std::string& folder,
@@ -238,7 +314,7 @@ void save_adapter(StateAccess& state, const AdapterKeys& keys, const std::string
     document.set("peft_type", "LORA");
     document.set("base_model_name_or_path", base.empty() ? Json() : Json(base));
     document.set("inference_mode", true);
-    const Json values = adapter_json(keys);
+    const Json values = with_peft_names(adapter_json(keys), state.param_names());
     for (const auto& [name, value] : values.object()) {
       const bool pattern = name.ends_with("_pattern") && !name.starts_with("layers");
       document.set(name, pattern && value.is_null() ? Json(Json::Object()) : plain_number(value));

@@ -30,7 +30,7 @@ std::string adapter_base(const std::string& folder);
 std::string base_hash(const std::string& path);
 
 // If adapter.folder is given, takes all other keys of the section from it and refuses those that
-// the document gives as well.
+// the document gives as well. Takes the keys of adapter.others from their folders.
 void take_adapter_folder(Config& config);
 
 // Returns the name of a parameter in the file of an adapter. PEFT puts a prefix before names and
@@ -45,10 +45,11 @@ IdVector<ParamId, char> saved_with_adapter(const AdapterKeys& keys,
 // Assigns the tensors of an adapter's file to the parameters of a model, as match_weights() does
 // for a model. Throws DS_ERROR_CONFIG if a parameter of the adapter is missing, if the model
 // lacks the parameter of a tensor, if a shape or type differs, or if a tensor is a parameter of the
-// base that adapter_config.json does not name.
+// base that adapter_config.json does not name. `adapter` is the name that the adapter has in the
+// model.
 WeightMatch match_adapter(const IdVector<ParamId, std::string>& names,
                           const IdVector<ParamId, std::vector<int64_t>>& shapes,
-                          const std::string& folder);
+                          const std::string& folder, const std::string& adapter = kOwnAdapter);
 
 // Throws DS_ERROR_CONFIG if the products of the folder's adapters have other factors than the keys
 // give them.

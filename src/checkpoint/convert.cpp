@@ -216,7 +216,7 @@ std::string base_of(const std::string& from, const ConvertRequest& request) {
   if (base.empty() || !(is_gguf(base) || exists(base + "/config.json")))
     raise(DS_ERROR_NOT_FOUND,
           "the base of adapter '{}' must be a model folder or a GGUF file, got '{}'; name it with "
-          "like",
+          "--base or --like (option like)",
           from, base);
   return base;
 }

@@ -1,13 +1,16 @@
 // A merge of an adapter into the model that it was trained on. The weights are computed piece by
-// piece while the files are written, so a merge needs memory for one adapter only. Products are
-// summed in f64 and rounded once to f32; the file's type rounds the sum once more.
+// piece while the files are written, so a merge needs memory for one adapter only, and with DoRA
+// for one weight, whose norms every piece needs. Products are summed in f64 and rounded once to
+// f32; the file's type rounds the sum once more.
 #include "checkpoint/merge.h"
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "checkpoint/adapter_folder.h"
@@ -54,6 +57,11 @@ class MergedSource : public StateSource {
               "values that it replaced are unknown",
               adapter, TensorName(own.names[p]));
     }
+    if (subtract && keys_.use_dora)
+      raise(DS_ERROR_UNSUPPORTED,
+            "'{}' is an adapter of DoRA (use_dora): the merged weights do not have the norms that "
+            "they were divided by, so it cannot be taken out; its base is '{}'",
+            adapter, adapter_base(adapter));
     find_transposed();
   }
 
@@ -62,8 +70,9 @@ class MergedSource : public StateSource {
     (adapter_->has(p) ? *adapter_ : *base_).read(p, begin, count, out);
     const std::string module(module_of(names[param]));
     const ParamId a = with_.find_param(adapter_param(module, AdapterPart::a));
-    if (a.exists() && names[param].ends_with(".weight"))
-      add_product(p, module, a, begin, count, out);
+    const bool adapted = a.exists() && names[param].ends_with(".weight");
+    if (adapted) add_product(p, module, a, begin, count, out);
+    if (adapted || adapter_->has(p)) check_values(p, begin, {out, static_cast<size_t>(count)});
   }
 
  private:
@@ -76,53 +85,77 @@ class MergedSource : public StateSource {
     }
   }
 
-  // Returns all elements of a matrix of the adapter.
-  std::vector<float> whole(ParamId param) {
+  // Returns all elements of a parameter.
+  std::vector<float> all(StoredWeights& weights, ParamId param) const {
     int64_t count = 1;
     for (int64_t extent : all_shapes_[param]) count *= extent;
     std::vector<float> out(static_cast<size_t>(count));
-    adapter_->read(param, 0, count, out.data());
+    weights.read(param, 0, count, out.data());
     return out;
   }
 
-  // Throws unless the elements from `begin` on are finite numbers of the type of the base.
-  void check_sums(ParamId weight, int64_t begin, std::span<const float> sums) const {
-    const DType dtype = base_->dtype(weight);
-    std::vector<std::byte> stored(sums.size() * sizeof(float));
-    std::vector<float> rounded(sums.size());
-    narrow(dtype, sums.data(), std::ssize(sums), stored.data());
-    widen(dtype, stored.data(), std::ssize(sums), rounded.data());
-    for (size_t i = 0; i < sums.size(); ++i) {
+  // Throws if the type of the base's file cannot hold a merged value.
+  void check_values(ParamId param, int64_t begin, std::span<const float> values) const {
+    const DType dtype = base_->dtype(param);
+    std::vector<std::byte> stored(values.size() * sizeof(float));
+    std::vector<float> rounded(values.size());
+    narrow(dtype, values.data(), std::ssize(values), stored.data());
+    widen(dtype, stored.data(), std::ssize(values), rounded.data());
+    for (size_t i = 0; i < values.size(); ++i) {
       if (std::isfinite(rounded[i])) continue;
-      raise(DS_ERROR_CONFIG, "'{}': element {} of '{}' becomes {}, which is no finite {} number",
-            info.path, begin + static_cast<int64_t>(i), TensorName(with_.params[weight].name),
-            sums[i], dtype_name(dtype));
+      raise(
+          DS_ERROR_CONFIG,
+          "adapter '{}': element {} of '{}' would be {} after the {}, which {} of the base cannot "
+          "hold",
+          keys_.folder, begin + static_cast<int64_t>(i), TensorName(with_.params[param].name),
+          values[i], sign_ < 0 ? "unmerge" : "merge", dtype_name(dtype));
     }
+  }
+
+  // Reads the matrices of the adapter whose A is `a`, and computes the factors of DoRA.
+  void read_adapter(ParamId weight, const std::string& module, ParamId a) {
+    a_ = all(*adapter_, a);
+    b_ = all(*adapter_, with_.find_param(adapter_param(module, AdapterPart::b)));
+    cached_ = a;
+    rank_ = static_cast<size_t>(rank_of(keys_, module));
+    inputs_ = a_.size() / rank_;
+    outputs_ = b_.size() / rank_;
+    scale_ = sign_ * scale_of(keys_, module);
+    if (!keys_.use_dora) return;
+    const std::string m = adapter_param(module, AdapterPart::magnitude);
+    const std::vector<float> w = all(*base_, weight), sizes = all(*adapter_, with_.find_param(m));
+    std::vector<double> squares(outputs_, 0);
+    for (size_t e = 0; e < w.size(); ++e) {
+      const double x = w[e] + product_at(weight, e);
+      squares[output_of(weight, e)] += x * x;
+    }
+    factors_.resize(outputs_);
+    for (size_t o = 0; o < outputs_; ++o) factors_[o] = sizes[o] / std::sqrt(squares[o]);
+  }
+
+  size_t output_of(ParamId weight, size_t element) const {
+    return transposed_[weight] ? element % outputs_ : element / inputs_;
+  }
+  // Returns an element of s B A, or of its transpose.
+  double product_at(ParamId weight, size_t element) const {
+    const size_t output = output_of(weight, element),
+                 input = transposed_[weight] ? element / outputs_ : element % inputs_;
+    double sum = 0;
+    for (size_t k = 0; k < rank_; ++k)
+      sum += static_cast<double>(b_[output * rank_ + k]) * a_[k * inputs_ + input];
+    return scale_ * sum;
   }
 
   // Adds elements [begin, begin + count) of s B A, or of its transpose, to `out`.
   void add_product(ParamId weight, const std::string& module, ParamId a, int64_t begin,
                    int64_t count, float* out) {
-    if (cached_ != a) {
-      a_ = whole(a);
-      b_ = whole(with_.find_param(adapter_param(module, AdapterPart::b)));
-      cached_ = a;
-    }
-    const auto rank = static_cast<size_t>(rank_of(keys_, module));
-    const size_t inputs = a_.size() / rank, outputs = b_.size() / rank;
-    const double scale = sign_ * scale_of(keys_, module);
-    const size_t columns = transposed_[weight] ? outputs : inputs;
+    if (cached_ != a) read_adapter(weight, module, a);
     for (int64_t e = 0; e < count; ++e) {
-      const size_t row = static_cast<size_t>(begin + e) / columns,
-                   column = static_cast<size_t>(begin + e) % columns;
-      const size_t output = transposed_[weight] ? column : row,
-                   input = transposed_[weight] ? row : column;
-      double sum = 0;
-      for (size_t k = 0; k < rank; ++k)
-        sum += static_cast<double>(b_[output * rank + k]) * a_[k * inputs + input];
-      out[e] = static_cast<float>(out[e] + scale * sum);
+      const auto element = static_cast<size_t>(begin + e);
+      const double sum = out[e] + product_at(weight, element);
+      out[e] =
+          static_cast<float>(keys_.use_dora ? factors_[output_of(weight, element)] * sum : sum);
     }
-    check_sums(weight, begin, {out, static_cast<size_t>(count)});
   }
 
   AdapterKeys keys_;
@@ -137,6 +170,10 @@ class MergedSource : public StateSource {
   // The matrices of the adapter whose A is parameter `cached_`.
   ParamId cached_;
   std::vector<float> a_, b_;
+  size_t rank_ = 1, inputs_ = 1, outputs_ = 1;
+  double scale_ = 1;
+  // With DoRA, the factor m / |W + s B A| of each output.
+  std::vector<double> factors_;
 };
 
 }  // namespace

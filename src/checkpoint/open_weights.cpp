@@ -66,10 +66,11 @@ class FolderWeights : public StoredWeights {
 
 std::unique_ptr<StoredWeights> open_weights(const IdVector<ParamId, std::string>& names,
                                             const IdVector<ParamId, std::vector<int64_t>>& shapes,
-                                            const std::string& path) {
+                                            const std::string& path, const std::string& adapter) {
   if (is_gguf(path)) return open_gguf_weights(names, shapes, path);
-  auto match = is_adapter_folder(path) ? match_adapter : match_weights;
-  return std::make_unique<FolderWeights>(match(names, shapes, path));
+  return std::make_unique<FolderWeights>(is_adapter_folder(path)
+                                             ? match_adapter(names, shapes, path, adapter)
+                                             : match_weights(names, shapes, path));
 }
 
 bool has_weights(const std::string& path) { return is_gguf(path) || has_tensors(path); }

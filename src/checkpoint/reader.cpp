@@ -46,6 +46,7 @@
 #include "core/base/shape.h"
 #include "core/graph/param_slice.h"
 #include "core/program/granules.h"
+#include "nn/adapter_keys.h"
 #include "nn/adapter_names.h"
 
 namespace ds {
@@ -213,6 +214,13 @@ class Reader {
                    path_, state_.comm().size()));
   }
 
+  // Returns whether the parameter keeps its value if the checkpoint does not have it: one of a base
+  // that the checkpoint names, or of a frozen adapter, which comes from its own folder.
+  bool may_be_absent(const std::string& param) const {
+    const std::string_view adapter = split_adapter_param(param).adapter;
+    return adapter.empty() ? !manifest().info.base.is_null() : adapter != kOwnAdapter;
+  }
+
   // Checks that the engine has the same kinds of state as the checkpoint, or masters only, and that
   // its parameters are the checkpoint's tensors.
   void match_model() {
@@ -227,7 +235,7 @@ class Reader {
     for (size_t p = 0; p < state_.param_names().size(); ++p) {
       const std::string& name = state_.param_names()[p];
       auto it = saved.find(name);
-      if (it == saved.end() && !manifest().info.base.is_null() && !is_adapter_param(name)) continue;
+      if (it == saved.end() && may_be_absent(name)) continue;
       if (it == saved.end()) {
         raise(DS_ERROR_CONFIG, "parameter '{}' of the model is missing from checkpoint '{}'",
               TensorName(name), path_);

@@ -14,6 +14,7 @@
 #include "checkpoint/state_access.h"
 #include "checkpoint/stored_weights.h"
 #include "core/base/log.h"
+#include "core/graph/graph.h"
 #include "core/graph/param_slice.h"
 #include "core/program/granules.h"
 
@@ -25,11 +26,12 @@ constexpr size_t kReadBlock = 1 << 18;
 
 class Loader {
  public:
-  Loader(StateAccess& state, const std::string& path) : state_(state), path_(path) {}
+  Loader(StateAccess& state, const std::string& path, const std::string& adapter)
+      : state_(state), path_(path), adapter_(adapter) {}
 
   void load() {
     agree(state_.comm(), "weights check", [&] {
-      weights_ = open_weights(state_.param_names(), state_.param_shapes(), path_);
+      weights_ = open_weights(state_.param_names(), state_.param_shapes(), path_, adapter_);
       if (state_.comm().rank() == 0) weights_->check_copies();
     });
     if (const std::string warning = weights_->warning();
@@ -59,13 +61,15 @@ class Loader {
   }
 
   StateAccess& state_;
-  std::string path_;
+  std::string path_, adapter_;
   std::unique_ptr<StoredWeights> weights_;
   std::vector<float> block_ = std::vector<float>(kReadBlock);
 };
 
 }  // namespace
 
-void load_weights(StateAccess& state, const std::string& folder) { Loader(state, folder).load(); }
+void load_weights(StateAccess& state, const std::string& folder, const std::string& adapter) {
+  Loader(state, folder, adapter).load();
+}
 
 }  // namespace ds

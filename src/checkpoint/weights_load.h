@@ -2,6 +2,7 @@
 #include <string>
 
 #include "checkpoint/state_access.h"
+#include "nn/adapter_keys.h"
 
 namespace ds {
 
@@ -23,6 +24,8 @@ namespace ds {
 // DS_ERROR_NOT_FOUND for a missing file. Optimizer states keep their values. Collective: if one
 // rank fails, every rank throws its error. For an engine, call Checkpoints::load_weights, which
 // also updates the compute copies.
-void load_weights(StateAccess& state, const std::string& folder);
+// `adapter` is the name that an adapter in the folder has in the engine.
+void load_weights(StateAccess& state, const std::string& folder,
+                  const std::string& adapter = kOwnAdapter);
 
 }  // namespace ds

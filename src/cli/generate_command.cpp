@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <string>
+#include <vector>
 
 #include "cli/commands.h"
 #include "launch/watch.h"
@@ -14,7 +16,9 @@ namespace ds::cli {
 namespace {
 
 struct GenerateArgs {
-  std::string model, prompt, dtype, list, device = "cpu";
+  std::string model, prompt, dtype, list, device = "cpu", use, base;
+  // NAME=DIR of each adapter.
+  std::vector<std::string> adapters;
   // The token ids in `list`.
   std::vector<int32_t> ids;
   int32_t tokens = 256, threads = 0, stage = -1;
@@ -34,6 +38,12 @@ std::string options_of(const GenerateArgs& args) {
   if (!args.dtype.empty()) text += ", \"dtype\": " + quoted(args.dtype);
   text += ", \"device\": " + quoted(args.device);
   if (args.stage >= 0) text += fmt::format(", \"stage\": {}", args.stage);
+  std::string adapters;
+  for (const std::string& adapter : args.adapters)
+    adapters += (adapters.empty() ? "" : ", ") + quoted(adapter);
+  if (!adapters.empty()) text += ", \"adapters\": [" + adapters + "]";
+  if (!args.base.empty()) text += ", \"base\": " + quoted(args.base);
+  if (!args.use.empty()) text += ", \"adapter\": " + quoted(args.use);
   if (args.ignore_eos) text += ", \"ignore_eos\": true";
   return text + "}";
 }
@@ -111,6 +121,19 @@ void add_generate(CLI::App& app, int&) {
       ->default_str("a run's own")
       ->check(integer_range(0, 3));
   command->add_option("--device", args->device, "The device of the engine: cpu or cuda:N")
+      ->check(utf8_text());
+  command
+      ->add_option("--adapter", args->adapters,
+                   "NAME=DIR: an adapter by PEFT or libds on a model folder; may be repeated")
+      ->allow_extra_args(false)
+      ->check(utf8_text());
+  command
+      ->add_option("--use", args->use,
+                   "The adapter to continue with, by name; base: the model without adapters")
+      ->check(utf8_text());
+  command
+      ->add_option("--base", args->base,
+                   "The model folder of a run with an adapter, if it has moved")
       ->check(utf8_text());
   command->add_flag("--ignore-eos", args->ignore_eos, "Continue after the model's end of text");
   command->footer(

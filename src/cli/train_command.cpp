@@ -45,7 +45,7 @@ void catch_signals() {
 
 struct TrainArgs {
   ConfigArgs config;
-  std::string dir, resume;
+  std::string dir, resume, base;
   std::vector<std::string> data;
   int64_t steps = -1;
   bool quiet = false;
@@ -59,6 +59,7 @@ std::string patch_of(const TrainArgs& args) {
   for (const std::string& path : args.data) data += (data.empty() ? "" : ",") + quoted(path);
   std::string patch = "{\"run\":{" + run + "}";
   if (!data.empty()) patch += ",\"data\":{\"paths\":[" + data + "]}";
+  if (!args.base.empty()) patch += ",\"model\":{\"folder\":" + quoted(args.base) + "}";
   return patch + "}";
 }
 
@@ -124,6 +125,12 @@ void add_train(CLI::App& app, int& code) {
       ->check(integer_range(0, INT32_MAX));
   command->add_option("--resume", args->resume,
                       "Run folder to go on with, or a checkpoint RUN/checkpoints/NAME");
+  CLI::Option* resume = command->get_option("--resume");
+  command
+      ->add_option("--base", args->base,
+                   "With --resume: the model folder of a run with an adapter, if it has moved")
+      ->needs(resume)
+      ->check(utf8_text());
   command->add_flag("--quiet", args->quiet, "Plain lines instead of a progress bar");
   command->footer(
       "Examples:\n"

@@ -272,7 +272,35 @@ void add_keys(Plan& plan, const Optimizer& optimizer) {
     for (StepForm form : optimizer.compression->forms) plan.programs[form];
   }
   if (plan.zero.memory.logits.exists()) plan.programs[ProgramKind::infer];
+  for (const auto& [number, graphs] : plan.other_adapters) {
+    plan.programs[{ProgramKind::eval, number}];
+    if (plan.zero.memory.logits.exists()) plan.programs[{ProgramKind::infer, number}];
+  }
   if (plan.decode) plan.programs[ProgramKind::decode];
+}
+
+}  // namespace
+
+namespace {
+
+// Returns the forward part that evaluation runs.
+Graph evaluated_part(Graph forward, const Config& config, const PlanPrograms& programs) {
+  if (programs.evaluated.exists()) forward.outputs[0].value = programs.evaluated;
+  Graph graph = forward_part(forward, config, false);
+  eliminate_common_subexpressions(graph);
+  return graph;
+}
+
+// Adds the graphs that evaluation and inference run with other choices than the own adapter.
+void add_other_adapters(Plan& plan, const Graph& base, const Config& config,
+                        const PlanPrograms& programs) {
+  const AdapterKeys& keys = config.get<AdapterKeys>();
+  for (int number : adapter_numbers(keys)) {
+    if (number == 0) continue;
+    const Graph forward = add_adapters(base, keys, number);
+    plan.other_adapters[number] = {evaluated_part(forward, config, programs),
+                                   forward_part(forward, config, true)};
+  }
 }
 
 }  // namespace
@@ -287,10 +315,8 @@ Plan compile_plan(const Graph& base, const Config& config, int rank, const Mesh&
           "{}: \"skip\" is for delegate mode; a graph has a gradient of every parameter",
           KeyName("missing_gradients"));
   Plan plan;
-  Graph evaluated = forward;
-  if (programs.evaluated.exists()) evaluated.outputs[0].value = programs.evaluated;
-  plan.eval_graph = forward_part(evaluated, config, false);
-  eliminate_common_subexpressions(plan.eval_graph);
+  plan.eval_graph = evaluated_part(forward, config, programs);
+  add_other_adapters(plan, base, config, programs);
   plan.graph = forward_part(forward, config, true);
   IdVector<ParamId, std::string> names;
   IdVector<ParamId, size_t> dims;

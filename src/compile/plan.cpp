@@ -4,6 +4,13 @@
 
 namespace ds {
 
+const Graph& Plan::evaluated(const ProgramKey& key) const {
+  const bool eval = key.kind == ProgramKind::eval;
+  if (key.adapter == 0) return eval ? eval_graph : graph;
+  const Evaluated& other = other_adapters.at(key.adapter);
+  return eval ? other.eval : other.infer;
+}
+
 const Program& Plan::program(ProgramKey key) const {
   const auto found = programs.find(key);
   ensure(found != programs.end(), "the plan has no program of kind {}, form {}",

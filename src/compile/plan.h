@@ -82,7 +82,7 @@ enum class ProgramKind : int8_t {
 };
 
 // The key by which an engine finds a program of its plan. Only `step` has a form, only `gather` and
-// `reduce` have a bucket, and only `reduce` has a micro-step.
+// `reduce` have a bucket, only `reduce` has a micro-step, and only `eval` and `infer` an adapter.
 struct ProgramKey {
   ProgramKind kind = ProgramKind::refresh;
   StepForm form = StepForm::reduced;
@@ -90,7 +90,10 @@ struct ProgramKey {
   MicroId micro;
   // The number of micro-steps of the step that `micro` belongs to.
   int64_t micros = 0;
+  // The number of the adapter that `eval` and `infer` run with (nn/adapter_keys.h).
+  int adapter = 0;
   ProgramKey(ProgramKind k) : kind(k) {}
+  ProgramKey(ProgramKind k, int number) : kind(k), adapter(number) {}
   ProgramKey(StepForm f) : kind(ProgramKind::step), form(f) {}
   ProgramKey(ProgramKind k, BucketId b) : kind(k), bucket(b) {}
   ProgramKey(BucketId b, const MicroOfStep& at)
@@ -141,6 +144,14 @@ struct Plan {
   Graph graph;
   // The forward part as `eval` runs it.
   Graph eval_graph;
+  // The forward parts as `eval` and `infer` run them with another choice than the own adapter, by
+  // the number of the choice.
+  struct Evaluated {
+    Graph eval, infer;
+  };
+  std::map<int, Evaluated> other_adapters;
+  // Returns the graph that `eval` or `infer` runs.
+  const Graph& evaluated(const ProgramKey& key) const;
   std::optional<DecodePlaces> decode;
   HostPlaces host;
   PlanPrograms asked;

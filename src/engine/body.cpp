@@ -4,6 +4,7 @@
 
 #include "checkpoint/agree.h"
 #include "core/base/error.h"
+#include "engine/magnitudes.h"
 #include "optim/optimizer.h"
 
 namespace ds {
@@ -17,7 +18,8 @@ EngineBody::EngineBody(Config config, Communicator& comm, EngineOptions options,
       checkpoints_(
           runtime_, control_, store_, keeps == StateStore::Keeps::training ? &trained_ : nullptr,
           keeps == StateStore::Keeps::training ? std::function<void()>([this] { make_states(); })
-                                               : nullptr),
+                                               : nullptr,
+          [this] { set_magnitudes(plan_.graph, runtime_, store_); }),
       keeps_(keeps) {}
 
 // Ranks hold different parts of the state, so a choice may fit on one rank and not on another. Each
@@ -106,6 +108,8 @@ void EngineBody::make_states() {
     runtime_.settle();
   });
   runtime_.forget_last_executor();
+  set_magnitudes(plan_.graph, runtime_, store_);
+  checkpoints_.load_other_adapters();
 }
 
 void EngineBody::set(std::string_view name, double value) {

@@ -185,7 +185,15 @@ void Checkpoints::load_weights(const std::string& folder) {
   if (hash.empty()) return;
   base_ = Json::Object{{"folder", std::filesystem::absolute(folder).lexically_normal().string()},
                        {"hash", hash}};
+  base_loaded_();
+  take_writes();
   base_written_ = false;
+}
+
+void Checkpoints::load_other_adapters() {
+  for (const AdapterKeys& other : runtime_.config().get<AdapterKeys>().others)
+    overwrite([&] { ds::load_weights(store_, other.folder, other.name); });
+  take_writes();
 }
 
 void Checkpoints::save_weights(const std::string& folder, const std::string& like) {
@@ -213,9 +221,12 @@ void Checkpoints::save_weights(const std::string& folder, const std::string& lik
   }
   const std::string base = base_.is_null() ? like : base_.at("folder").string();
   save_adapter(store_, keys, folder, base);
+  for (const AdapterKeys& other : keys.others)
+    save_adapter(store_, other, folder + "/" + other.name, base);
 }
 
-// Loads the base of a checkpoint that leaves it out, unless it is loaded already. Throws if the
+// Loads the base of a checkpoint that leaves it out, unless it is loaded already, from the folder
+// that the configuration names or else from that of the checkpoint. Throws if the
 // weights in its folder, or those that are loaded, are others than the run's. Collective.
 void Checkpoints::provide_base(const std::string& path) {
   const std::string text = on_root(runtime_.comm(), "base of the checkpoint",
@@ -226,8 +237,10 @@ void Checkpoints::provide_base(const std::string& path) {
     return;
   }
   const std::string &folder = base.at("folder").string(), &hash = base.at("hash").string();
+  // A base that has moved is named by the configuration; its hash must be the same.
+  const std::string& named = runtime_.config().model.folder;
   if (base_.is_null()) {
-    load_weights(folder);
+    load_weights(named.empty() ? folder : named);
   } else if (!base_unchanged()) {
     load_weights(base_.at("folder").string());
   }

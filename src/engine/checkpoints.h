@@ -18,14 +18,16 @@ namespace ds {
 class Checkpoints {
  public:
   // `trained` [nullable] says which parameters are trained, and is updated by a load. `restart`
-  // [nullable] computes the initial states and parameters of the engine again; it is collective.
+  // [nullable] computes the initial states and parameters of the engine again, and `base_loaded`
+  // runs after the base of an adapter was loaded; both are collective.
   Checkpoints(Runtime& runtime, StepControl& control, StateStore& store, TrainedSet* trained,
-              std::function<void()> restart)
+              std::function<void()> restart, std::function<void()> base_loaded)
       : runtime_(runtime),
         control_(control),
         store_(store),
         trained_(trained),
-        restart_(std::move(restart)) {}
+        restart_(std::move(restart)),
+        base_loaded_(std::move(base_loaded)) {}
   ~Checkpoints() { hasten(); }
 
   // Saves a checkpoint and returns its path. This and every other call except numerics_key first
@@ -51,7 +53,10 @@ class Checkpoints {
   // (checkpoint/weights_load.h); optimizer states and counters stay. With an adapter, later
   // checkpoints name the model folder as their base instead of storing its frozen parameters.
   void load_weights(const std::string& folder);
-  // Saves a model folder or, with an adapter, the adapter's folder.
+  // Loads the frozen adapters of adapter.others from their folders.
+  void load_other_adapters();
+  // Saves a model folder or, with an adapter, the adapter's folder, and below it a folder for each
+  // of adapter.others, as PEFT does.
   void save_weights(const std::string& folder, const std::string& like = "");
 
   // Returns, as text, the properties of model, layout and kernels that the bits of the run depend
@@ -80,7 +85,7 @@ class Checkpoints {
   StepControl& control_;
   StateStore& store_;
   TrainedSet* trained_;
-  std::function<void()> restart_;
+  std::function<void()> restart_, base_loaded_;
   // The last checkpoint loaded, if it has a tag. Saves do not delete it.
   std::string loaded_;
   // The path and the hash of the checkpoint that was loaded last, or "".

@@ -28,6 +28,7 @@
 #include "core/graph/ops.h"
 #include "exec/executor.h"
 #include "monitor/keys.h"
+#include "nn/adapter_keys.h"
 #include "optim/optimizer.h"
 #include "optim/param_groups.h"
 
@@ -322,6 +323,18 @@ std::string Engine::bad_tensor() {
   return bad.empty() ? "none on this rank" : bad;
 }
 
+void Engine::set(std::string_view name, double value) {
+  constexpr std::string_view kPrefix = "adapter.";
+  if (!name.starts_with(kPrefix)) return EngineBody::set(name, value);
+  runtime_.require_usable();
+  require(value == 1 || std::isnan(value),
+          "{} must be 1, which chooses this adapter, or NaN, which gives the choice back, got {}",
+          name, value);
+  const int number =
+      adapter_number(config().get<AdapterKeys>(), std::string(name.substr(kPrefix.size())));
+  adapter_ = std::isnan(value) ? 0 : number;
+}
+
 double Engine::eval_batch(std::span<const InputView> inputs, const StreamRef& stream) {
   const EvalLeaf own = eval_alone(inputs, stream);
   std::vector<EvalLeaf> all(static_cast<size_t>(runtime_.data_ranks().size()));
@@ -340,13 +353,14 @@ double Engine::eval_batch(std::span<const InputView> inputs, const StreamRef& st
 EvalLeaf Engine::eval_alone(std::span<const InputView> inputs, const StreamRef& stream) {
   require_idle("ds_eval_batch");
   store_.require_refreshed();
-  int64_t n = check_inputs(plan_.program(ProgramKind::eval), inputs, 1, stream);
+  const ProgramKey key(ProgramKind::eval, adapter_);
+  int64_t n = check_inputs(plan_.program(key), inputs, 1, stream);
   control_.begin_evaluation();
   EvalLeaf own;
   runtime_.guarded([&] {
-    executor(ProgramKind::eval).set_extent(MicroId(0), n);
+    executor(key).set_extent(MicroId(0), n);
     put_inputs(inputs, 0, 1, n, stream);
-    executor(ProgramKind::eval).run();
+    executor(key).run();
     runtime_.memory().read(runtime_.buffer(plan_.zero.memory.eval_loss), 0, &own.loss,
                            sizeof own.loss);
     if (plan_.zero.memory.eval_weight.exists())
@@ -375,12 +389,13 @@ Inferred Engine::infer(std::span<const InputView> inputs, const StreamRef& strea
     raise(DS_ERROR_STATE, "ds_infer needs a graph with a second output, got {} outputs{}",
           plan_.graph.outputs.size(),
           runtime_.options().programs.infer ? "" : " and an engine made without it");
-  int64_t n = check_inputs(plan_.program(ProgramKind::infer), inputs, 1, stream);
+  const ProgramKey key(ProgramKind::infer, adapter_);
+  int64_t n = check_inputs(plan_.program(key), inputs, 1, stream);
   control_.begin_evaluation();
   runtime_.guarded([&] {
-    executor(ProgramKind::infer).set_extent(MicroId(0), n);
+    executor(key).set_extent(MicroId(0), n);
     put_inputs(inputs, 0, 1, n, stream);
-    executor(ProgramKind::infer).run();
+    executor(key).run();
   });
   const Shape& shape = plan_.graph.type(plan_.graph.outputs[1].value).shape;
   Inferred out;

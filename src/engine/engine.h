@@ -90,6 +90,13 @@ class Engine final : public EngineBody {
   // Collective: returns output 1 of the graph, or the losses of single targets (InferKeys).
   Inferred infer(std::span<const InputView> inputs, const StreamRef& stream = nullptr);
 
+  // "adapter.NAME" with 1 chooses the adapter with which evaluation and inference run from now on:
+  // one of adapter.others, "default" or "base"; NaN chooses the own one again. Any other name is
+  // one of StepControl::set. All ranks must make the same call.
+  void set(std::string_view name, double value) override;
+  // Returns the number of the chosen adapter (nn/adapter_keys.h).
+  int chosen_adapter() const { return adapter_; }
+
   // Calls StepControl::scale_rates; all ranks must make the same call.
   void scale_rates(double factor) { control_.scale_rates(factor); }
   // Returns the program of the current step or, between steps, of the last step.
@@ -135,6 +142,8 @@ class Engine final : public EngineBody {
   // The number of rows in each micro-step of the current step.
   int64_t rows_ = 0;
 
+  // The number of the adapter that evaluation and inference run with.
+  int adapter_ = 0;
   Graph forward_;
   // The form of the current step or, between steps, of the last step.
   StepForm form_ = StepForm::reduced;

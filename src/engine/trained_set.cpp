@@ -17,6 +17,8 @@
 
 #include "checkpoint/agree.h"
 #include "core/base/error.h"
+#include "nn/adapter_keys.h"
+#include "nn/adapter_names.h"
 #include "optim/optimizer.h"
 #include "optim/param_groups.h"
 #include "optim/rate_rules.h"
@@ -196,7 +198,12 @@ std::vector<std::string> TrainedSet::frozen_names_with_states() const {
 IdVector<ParamId, char> TrainedSet::frozen_of(const CheckpointInfo& saved) const {
   std::set<std::string_view> frozen(saved.frozen.begin(), saved.frozen.end());
   std::vector<char> out;
-  for (const std::string& name : store_.param_names()) out.push_back(frozen.count(name) != 0);
+  for (const std::string& name : store_.param_names()) {
+    // A checkpoint may lack adapters that are frozen here.
+    const std::string_view adapter = split_adapter_param(name).adapter;
+    const bool other = !adapter.empty() && adapter != kOwnAdapter;
+    out.push_back(other || frozen.count(name) != 0);
+  }
   return out;
 }
 

@@ -9,9 +9,9 @@
 namespace ds {
 
 GenerationEngine::GenerationEngine(Config config, const Graph& forward, Communicator& comm,
-                                   EngineOptions options)
+                                   EngineOptions options, int adapter)
     : EngineBody(std::move(config), comm, std::move(options), StateStore::Keeps::weights) {
-  const Graph model = add_adapters(forward, this->config().get<AdapterKeys>());
+  const Graph model = add_adapters(forward, this->config().get<AdapterKeys>(), adapter);
   compile([&](size_t) {
     return compile_generation(model, this->config(), runtime_.options().programs.decode,
                               comm.rank(), runtime_.mesh(), machine());

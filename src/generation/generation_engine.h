@@ -15,8 +15,10 @@ namespace ds {
 class GenerationEngine final : public EngineBody {
  public:
   // Collective, like the constructor of Engine. options.programs.decode has the length of the
-  // longest text. `comm` is borrowed.
-  GenerationEngine(Config config, const Graph& forward, Communicator& comm, EngineOptions options);
+  // longest text. `adapter` is the number of the adapter that continues texts (nn/adapter_keys.h).
+  // `comm` is borrowed.
+  GenerationEngine(Config config, const Graph& forward, Communicator& comm, EngineOptions options,
+                   int adapter = 0);
 
   CheckpointInfo load(const std::string& folder) { return checkpoints_.load(folder); }
   void load_weights(const std::string& folder) { checkpoints_.load_weights(folder); }

@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/config/options.h"
 #include "core/device/thread_team.h"
+#include "nn/adapter_keys.h"
 
 namespace ds {
 
@@ -18,6 +19,12 @@ void put_ids(GenerationRequest& request, const JsonReader& value) {
   if (request.ids.empty()) {
     raise(DS_ERROR_CONFIG, "{}: must have at least one token, got none", KeyName(value.name()));
   }
+}
+
+void put_adapters(GenerationRequest& request, const JsonReader& value) {
+  std::vector<std::string> texts;
+  for (const JsonReader& item : value.items()) texts.push_back(item.nonempty());
+  request.adapters = named_folders("adapters", texts);
 }
 
 }  // namespace
@@ -45,6 +52,9 @@ GenerationRequest generation_request(const std::string& prompt, const Json& docu
       {"stage",
        [](auto& request, auto& value) { request.stage = static_cast<int>(value.integer(0, 3)); }},
       {"device", [](auto& request, auto& value) { request.device = value.nonempty(); }},
+      {"adapter", [](auto& request, auto& value) { request.adapter = value.nonempty(); }},
+      {"adapters", put_adapters},
+      {"base", [](auto& request, auto& value) { request.base = value.nonempty(); }},
       {"ignore_eos", [](auto& request, auto& value) { request.ignore_eos = value.flag(); }}};
   GenerationRequest request = request_of(document, options);
   request.prompt = prompt;

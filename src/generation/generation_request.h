@@ -5,6 +5,7 @@
 
 #include "core/base/json.h"
 #include "generation/sampler.h"
+#include "nn/adapter_keys.h"
 
 namespace ds {
 
@@ -27,12 +28,20 @@ struct GenerationRequest {
   // The device, as in the key `device` of a configuration. It may differ from the device on which
   // the run was trained.
   std::string device = "cpu";
+  // The name of the adapter with which the text is continued: one of the run or of `adapters`, or
+  // "base" for none. "" selects the one that the run trains, or the only one of `adapters`.
+  std::string adapter;
+  // Adapters on a model folder.
+  std::vector<NamedFolder> adapters;
+  // The model folder of a run with an adapter, if it has moved since; "" selects that of the run.
+  std::string base;
   // Whether the text continues after the tokens with which the model folder ends texts.
   bool ignore_eos = false;
 };
 
 // Reads the options {"ids", "tokens", "temperature", "top_k", "seed", "dtype", "threads", "stage",
-// "device", "ignore_eos"}. Throws DS_ERROR_CONFIG for unknown keys and invalid values.
+// "device", "adapter", "adapters", "base",
+// "ignore_eos"}. Throws DS_ERROR_CONFIG for unknown keys and invalid values.
 GenerationRequest generation_request(const std::string& prompt, const Json& document);
 
 }  // namespace ds

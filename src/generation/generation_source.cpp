@@ -23,6 +23,7 @@
 #include "io/file.h"
 #include "io/file_kind.h"
 #include "io/gguf.h"
+#include "nn/adapter_keys.h"
 #include "nn/models/hf.h"
 
 namespace ds {
@@ -38,6 +39,9 @@ struct Opened {
   Config config;
   HfModel model;
   DecodeRequest decode;
+  // The number of the adapter of a run, and the folder of an adapter on a model folder, or "".
+  int adapter = 0;
+  std::string adapter_folder;
 };
 
 std::vector<int32_t> tokens_of(const GenerationRequest& request, const Tokenizer* tokenizer) {
@@ -135,14 +139,23 @@ Opened open_run(const std::string& path, const GenerationRequest& request, int w
   int64_t sequence = saved.at("run").at("sequence").integer(1, kMostPositions);
   int64_t stage = saved.at("zero_optimization").at("stage").integer(0, 3);
   Json document = engine_document(request, sequence, stage, own_dtype(saved));
-  document.set("model", saved.at("model").json());
+  Json model = saved.at("model").json();
+  if (!request.base.empty()) model.set("folder", request.base);
+  document.set("model", std::move(model));
   if (const std::optional<JsonReader> adapter = saved.find("adapter")) {
     // The other keys are those of the folder.
     Json section = adapter->json();
     std::erase_if(section.object(), [](const auto& member) { return member.first == "folder"; });
     document.set("adapter", std::move(section));
   }
+  if (!request.adapters.empty())
+    raise(DS_ERROR_CONFIG,
+          "adapters: '{}' is a checkpoint of a run, whose adapters are those of its configuration "
+          "(adapter.others), got '{}'",
+          path, request.adapters[0].name);
   out.config = parse_config(document, world);
+  if (!request.adapter.empty())
+    out.adapter = adapter_number(out.config.get<AdapterKeys>(), request.adapter);
   out.model = configured_model(out.config);
   check_causal(out.model, path);
   out.decode = {out.config.sequence, out.model.position_offset};
@@ -168,8 +181,26 @@ std::vector<int32_t> end_tokens(const std::string& folder, const Json& config) {
   return ends;
 }
 
+// Returns the folder of the adapter with which a model folder continues a text, or "".
+std::string chosen_folder(const GenerationRequest& request) {
+  if (request.adapter == kNoAdapter) return "";
+  if (request.adapter.empty()) {
+    require(request.adapters.size() <= 1,
+            "adapter: name one of the {} adapters, or \"{}\" for none", request.adapters.size(),
+            kNoAdapter);
+    return request.adapters.empty() ? "" : request.adapters[0].folder;
+  }
+  for (const auto& [name, folder] : request.adapters) {
+    if (name == request.adapter) return folder;
+  }
+  raise(DS_ERROR_NOT_FOUND, "adapter: no adapter is called '{}'; adapters has {}", request.adapter,
+        request.adapters.size());
+}
+
 Opened open_model(const std::string& folder, const GenerationRequest& request, int world) {
   Opened out;
+  require(request.base.empty(), "base must be given for a run only, but '{}' is a model folder",
+          folder);
   Json document = read_model_config(folder);
   int64_t most = model_positions(folder, document);
   if (!request.ignore_eos) out.source.ends = end_tokens(folder, document);
@@ -193,7 +224,11 @@ Opened open_model(const std::string& folder, const GenerationRequest& request, i
   check_vocabulary(out, folder);
   out.decode = {
       .positions = positions, .position_offset = out.model.position_offset, .by_length = true};
-  out.config = parse_config(engine_document(request, positions, 0, "f32"), world);
+  Json engine = engine_document(request, positions, 0, "f32");
+  out.adapter_folder = chosen_folder(request);
+  if (!out.adapter_folder.empty())
+    engine.set("adapter", Json::Object{{"folder", out.adapter_folder}});
+  out.config = parse_config(engine, world);
   return out;
 }
 
@@ -215,13 +250,14 @@ GenerationSource open_source(Communicator& comm, const std::string& folder,
   options.threads = threads_of_rank(opened.config, comm.local_size());
   options.programs.decode = opened.decode;
   GenerationSource source = std::move(opened.source);
-  source.engine =
-      std::make_unique<GenerationEngine>(opened.config, opened.model.graph, comm, options);
+  source.engine = std::make_unique<GenerationEngine>(opened.config, opened.model.graph, comm,
+                                                     options, opened.adapter);
   if (run) {
     // If the newest checkpoint is damaged, load() falls back to an older one.
     source.engine->load(folder);
   } else {
     source.engine->load_weights(folder);
+    if (!opened.adapter_folder.empty()) source.engine->load_weights(opened.adapter_folder);
   }
   return source;
 }

@@ -23,6 +23,8 @@ int64_t rows(const Attrs&, Operands in) { return rows_of(in[0]); }
 int64_t all(const Attrs&, Operands in) { return in[0].numel(); }
 // A preference is judged by the sums over the rows of two texts.
 int64_t texts(const Attrs& attrs, Operands) { return 2 * attrs.integer("rows"); }
+// A row of an adapted weight has inputs elements, each a sum over the rank.
+int64_t adapted_row(const Attrs&, Operands in) { return columns_of(in[1]) + rows_of(in[1]); }
 int64_t second_columns(const Attrs&, Operands in) { return columns_of(in[1]); }
 
 // Each run of columns that rms_norm normalizes is as long as the weight. dw is a sum over all runs.
@@ -160,6 +162,8 @@ constexpr Accuracy kTable[] = {
     {"rope", one},
     {"cross_entropy_dx", one},
     {"mse_dx", one},
+    {"dora", one},
+    {"dora_dx", one},
     // Sums along a row.
     {"linear", columns},
     {"linear_dx", columns},
@@ -177,11 +181,13 @@ constexpr Accuracy kTable[] = {
     {"load_balance", columns},
     {"load_balance_dx", second_columns},
     {"mse", all},
+    {"dora_norm", adapted_row},
     {"preference_loss", texts},
     {"preference_loss_dx", texts},
     // Sums over rows.
     {"linear_dw", rows},
     {"linear_db", rows},
+    {"dora_dm", rows},
     {"layer_norm_dw", rows},
     {"rms_norm_dw", norm_runs},
     {"position_dw", rows},

@@ -2,13 +2,17 @@
 // user can paste an adapter_config.json as the section.
 #include "nn/adapter_keys.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <regex>
 #include <string>
 #include <vector>
 
 #include "core/base/ascii.h"
+#include "core/base/error.h"
 #include "core/config/refuse.h"
 #include "core/config/values.h"
 
@@ -130,6 +134,23 @@ std::vector<std::string> read_lists(const std::string& path, const Json& given) 
   return out;
 }
 
+std::vector<AdapterKeys> read_others(const std::string& path, const Json& given) {
+  std::vector<AdapterKeys> out;
+  for (const auto& [name, folder] :
+       named_folders(path, read_value<std::vector<std::string>>(path, given))) {
+    AdapterKeys& other = out.emplace_back();
+    other.name = name;
+    other.folder = folder;
+  }
+  return out;
+}
+
+Json write_others(const std::vector<AdapterKeys>& others) {
+  std::vector<std::string> out;
+  for (const AdapterKeys& other : others) out.push_back(other.name + "=" + other.folder);
+  return write_names(out);
+}
+
 template <typename Rows>
 void choice_keys(Rows& rows) {
   using A = AdapterKeys;
@@ -154,6 +175,9 @@ void choice_keys(Rows& rows) {
   rows.row("modules_to_save", &A::modules_to_save, read_names, write_names, KeyKind::texts,
            "modules whose own parameters are trained and saved with the adapter: each whose name "
            "ends with one of these");
+  rows.row("others", &A::others, read_others, write_others, KeyKind::texts,
+           "frozen adapters on the same base, each as `NAME=DIR`. Evaluation and inference choose "
+           "one by its name (`ds_engine_set`)");
 }
 
 }  // namespace
@@ -180,6 +204,9 @@ void adapter_keys(KeyList& keys) {
            "the share of the elements of an adapter's input that are dropped", decay);
   rows.add("use_rslora", &A::use_rslora,
            "multiply by `lora_alpha / sqrt(r)` instead (rank-stabilised scaling)");
+  rows.add("use_dora", &A::use_dora,
+           "train the norm of each row of an adapted weight as well, apart from its direction "
+           "(DoRA)");
   rows.row("init_lora_weights", &A::init, read_init, write_init, KeyKind::boolean,
            "true: A is uniform in +-1/sqrt(inputs) and B zero; `\"gaussian\"`: A is normal with "
            "standard deviation 1/r and B zero; false: both are uniform",
@@ -217,9 +244,67 @@ Json adapter_json(const AdapterKeys& keys) {
   Json out;
   for (const Key& key : rows) {
     const std::string name = key.path.substr(kSection.size());
-    if (name != "type" && name != "folder") out.set(name, key.get(config));
+    if (name != "type" && name != "folder" && name != "others") out.set(name, key.get(config));
   }
   return out;
+}
+
+namespace {
+
+// A name becomes a part of the names of parameters and of a folder.
+void check_name(const std::string& path, const std::string& name) {
+  const bool plain = std::ranges::all_of(
+      name, [](char c) { return is_ascii_letter(c) || is_ascii_digit(c) || c == '_' || c == '-'; });
+  if (name.empty() || !plain)
+    refuse(path, "the name of an adapter must have letters, digits, _ and - only, got '{}'", name);
+  if (name == kOwnAdapter || name == kNoAdapter)
+    refuse(path, "'{}' is the name of {}; give the adapter another name", name,
+           name == kOwnAdapter ? "the adapter that is trained" : "the base without adapters");
+}
+
+}  // namespace
+
+std::vector<NamedFolder> named_folders(const std::string& path,
+                                       const std::vector<std::string>& texts) {
+  std::vector<NamedFolder> out;
+  for (const std::string& text : texts) {
+    const size_t at = text.find('=');
+    if (at == text.npos || at + 1 == text.size())
+      refuse(path, "an adapter must be given as NAME=DIR, got '{}'", text);
+    NamedFolder named{text.substr(0, at), text.substr(at + 1)};
+    check_name(path, named.name);
+    if (std::ranges::find(out, named.name, &NamedFolder::name) != out.end())
+      refuse(path, "two adapters have the name '{}'", named.name);
+    out.push_back(std::move(named));
+  }
+  return out;
+}
+
+const AdapterKeys& adapter_of(const AdapterKeys& keys, int number) {
+  return number == 0 ? keys : keys.others.at(static_cast<size_t>(number - 1));
+}
+
+std::vector<int> adapter_numbers(const AdapterKeys& keys) {
+  std::vector<int> out{0};
+  if (!keys.on()) return out;
+  for (size_t i = 0; i < keys.others.size(); ++i) out.push_back(static_cast<int>(i) + 1);
+  if (!keys.trains_base()) out.push_back(kNoAdapterNumber);
+  return out;
+}
+
+int adapter_number(const AdapterKeys& keys, const std::string& name) {
+  if (!keys.on()) raise(DS_ERROR_NOT_FOUND, "adapter '{}': the engine has no adapter", name);
+  if (name == kNoAdapter && keys.trains_base())
+    raise(DS_ERROR_STATE,
+          "the base without adapters cannot be chosen, because the adapter trains some of its "
+          "parameters (modules_to_save or bias)");
+  std::vector<std::string> names;
+  for (int number : adapter_numbers(keys)) {
+    names.emplace_back(number == kNoAdapterNumber ? kNoAdapter : adapter_of(keys, number).name);
+    if (names.back() == name) return number;
+  }
+  raise(DS_ERROR_NOT_FOUND, "the engine has no adapter '{}', but {}", name,
+        fmt::format("{}", fmt::join(names, ", ")));
 }
 
 }  // namespace ds

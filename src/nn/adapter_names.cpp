@@ -2,6 +2,8 @@
 // 0.21; tests/adapters/names_test.cpp compares them with PEFT's own answers.
 #include "nn/adapter_names.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -14,11 +16,19 @@
 namespace ds {
 namespace {
 
-constexpr std::array<std::string_view, 2> kEnds{".lora_A.default.weight", ".lora_B.default.weight"};
+// In the order of AdapterPart.
+constexpr std::array<std::string_view, 3> kParts{".lora_A", ".lora_B", ".lora_magnitude_vector"};
+constexpr std::string_view kWeight = ".weight";
+
+// Returns whether an expression matches the module under one of its names.
+bool matches(const std::string& expression, const std::string& module) {
+  const std::regex regex = module_expression(expression);
+  return std::regex_match(module, regex) ||
+         std::regex_match(std::string(peft_module(module)), regex);
+}
 
 bool matches(const ModuleNames& modules, const std::string& module) {
-  if (!modules.expression.empty())
-    return std::regex_match(module, module_expression(modules.expression));
+  if (!modules.expression.empty()) return matches(modules.expression, module);
   return std::ranges::any_of(modules.names,
                              [&](const std::string& name) { return is_named(name, module); });
 }
@@ -44,22 +54,28 @@ int64_t layer_of(const AdapterKeys& keys, const std::string& module) {
 // Returns the number of the first pattern that matches the module, or `otherwise`.
 double number_of(const ModuleNumbers& numbers, const std::string& module, double otherwise) {
   for (const auto& [pattern, number] : numbers) {
-    if (std::regex_match(module, module_expression("(?:.*\\.)?(?:" + pattern + ")"))) return number;
+    if (matches("(?:.*\\.)?(?:" + pattern + ")", module)) return number;
   }
   return otherwise;
 }
 
 }  // namespace
 
-std::string adapter_param(std::string_view module, AdapterPart part) {
-  return std::string(module) + std::string(kEnds[part == AdapterPart::a ? 0 : 1]);
+std::string adapter_param(std::string_view module, AdapterPart part, std::string_view adapter) {
+  return fmt::format("{}{}.{}{}", module, kParts[static_cast<size_t>(part)], adapter, kWeight);
 }
 
-std::string adapted_module(std::string_view param) {
-  for (std::string_view end : kEnds) {
-    if (param.ends_with(end)) return std::string(param.substr(0, param.size() - end.size()));
+AdapterParam split_adapter_param(std::string_view param) {
+  if (!param.ends_with(kWeight)) return {};
+  const std::string_view named = param.substr(0, param.size() - kWeight.size());
+  const size_t dot = named.rfind('.');
+  if (dot == named.npos || dot + 1 == named.size()) return {};
+  const std::string_view before = named.substr(0, dot);
+  for (std::string_view part : kParts) {
+    if (before.ends_with(part))
+      return {before.substr(0, before.size() - part.size()), part, named.substr(dot + 1)};
   }
-  return "";
+  return {};
 }
 
 std::string_view module_of(std::string_view param) {
@@ -67,8 +83,12 @@ std::string_view module_of(std::string_view param) {
   return dot == param.npos ? param : param.substr(0, dot);
 }
 
+std::string_view peft_module(std::string_view module) {
+  return module == "embed_out" ? "lm_head" : module;
+}
+
 bool is_named(const std::string& name, std::string_view module) {
-  if (module == name) return true;
+  if (module == name || peft_module(module) == name) return true;
   return module.size() > name.size() && module.ends_with(name) &&
          module[module.size() - name.size() - 1] == '.';
 }
@@ -100,8 +120,9 @@ double scale_of(const AdapterKeys& keys, const std::string& module) {
 
 bool is_saved_module(const AdapterKeys& keys, std::string_view module) {
   for (std::string_view at = module;; at = module_of(at)) {
-    const bool named = std::ranges::any_of(
-        keys.modules_to_save, [&](const std::string& end) { return at.ends_with(end); });
+    const bool named = std::ranges::any_of(keys.modules_to_save, [&](const std::string& end) {
+      return at.ends_with(end) || peft_module(at) == end;
+    });
     if (named) return true;
     if (at.find('.') == at.npos) return false;
   }

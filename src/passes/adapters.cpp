@@ -36,14 +36,39 @@ struct Use {
 
 class Adapters {
  public:
-  Adapters(const Graph& graph, const AdapterKeys& keys) : graph_(graph), keys_(keys) {}
+  Adapters(const Graph& graph, const AdapterKeys& keys) : graph_(graph), own_(keys), keys_(&own_) {}
 
-  Graph run() {
+  Graph run(int chosen) {
     ensure(!graph_.backward_begin.exists(), "adapters of graph '{}' must precede differentiate",
            graph_.name);
     find_uses();
-    find_layers();
     for (Parameter& param : graph_.params) param.frozen = true;
+    const auto count = static_cast<int>(own_.others.size()) + 1;
+    IdVector<ValueId, Layer> used(graph_.values.size());
+    for (int number = 0; number < count; ++number) {
+      keys_ = &adapter_of(own_, number);
+      add_params();
+      if (number == chosen) used = layers_;
+    }
+    layers_ = std::move(used);
+    keys_ = chosen > 0 ? &adapter_of(own_, chosen) : &own_;
+    add_nodes();
+    keys_ = &own_;
+    train_modules();
+    train_biases();
+    return std::move(graph_);
+  }
+
+ private:
+  // Adds the parameters of the adapter keys_ in the order of nodes.
+  void add_params() {
+    find_layers();
+    for (const Node& node : graph_.nodes) {
+      if (const std::string& module = module_at(node); !module.empty()) add_matrices(node, module);
+    }
+  }
+
+  void add_nodes() {
     const IdVector<NodeId, Node> nodes = std::exchange(graph_.nodes, {});
     for (const Node& node : nodes) {
       const std::string& module = module_at(node);
@@ -53,18 +78,15 @@ class Adapters {
         adapt(node, module);
       }
     }
-    train_modules();
-    train_biases();
-    return std::move(graph_);
   }
 
- private:
   // A parameter that a linear node reads as its weight, and the name of its layer, which is ""
   // unless the layer gets an adapter.
   struct Layer {
     std::string module;
-    // The values of A and B, once they have been added.
-    ValueId a, b;
+    // The values of A and B, once they have been added, and with DoRA of the magnitudes and of the
+    // norms that they are divided by.
+    ValueId a, b, m, norms;
   };
 
   static bool is_weight_of(const Node& node, size_t operand) {
@@ -102,16 +124,18 @@ class Adapters {
   }
 
   void find_layers() {
-    const bool all = keys_.target_modules.expression == kAllLinear;
+    const bool all = keys_->target_modules.expression == kAllLinear;
     const ValueId last = all ? head() : ValueId();
-    layers_.resize(graph_.values.size());
+    layers_.assign(uses_.size(), {});
     std::vector<std::string> possible, chosen;
     for (const Parameter& param : graph_.params) {
+      // Parameters of adapters come last.
+      if (!uses_.has(param.value)) break;
       const Use& use = uses_[param.value];
       if (!use.by_linear || use.by_others) continue;
       const std::string name = layer_name(param.name);
       possible.push_back(name);
-      if (!is_target(keys_, name) || param.value == last) continue;
+      if (!is_target(*keys_, name) || param.value == last) continue;
       check_rank(param, name);
       layers_[param.value].module = name;
       chosen.push_back(name);
@@ -126,14 +150,14 @@ class Adapters {
     auto none_of = [&](const std::string& name, const std::vector<std::string>& layers) {
       return std::ranges::none_of(layers, [&](const auto& layer) { return is_named(name, layer); });
     };
-    for (const std::string& name : keys_.target_modules.names) {
-      if (!none_of(name, possible) || (!keys_.folder.empty() && !chosen.empty())) continue;
+    for (const std::string& name : keys_->target_modules.names) {
+      if (!none_of(name, possible) || (!keys_->folder.empty() && !chosen.empty())) continue;
       refuse_target(name, possible);
     }
     if (chosen.empty())
-      refuse_target(keys_.target_modules.names.empty()
-                        ? keys_.target_modules.expression
-                        : fmt::format("{}", fmt::join(keys_.target_modules.names, ", ")),
+      refuse_target(keys_->target_modules.names.empty()
+                        ? keys_->target_modules.expression
+                        : fmt::format("{}", fmt::join(keys_->target_modules.names, ", ")),
                     possible);
   }
 
@@ -150,10 +174,11 @@ class Adapters {
 
   void check_rank(const Parameter& param, const std::string& module) const {
     const Shape& shape = graph_.type(param.value).shape;
-    const int64_t most = std::min(shape[0].extent, shape[1].extent), rank = rank_of(keys_, module);
+    const int64_t most = std::min(shape[0].extent, shape[1].extent), rank = rank_of(*keys_, module);
     if (rank <= most) return;
-    refuse("adapter.r", "the rank of layer '{}' must be at most {}, the lesser width of {}, got {}",
-           module, most, shape.text(), rank);
+    refuse(rank == keys_->r ? "adapter.r" : "adapter.rank_pattern",
+           "the rank of layer '{}' must be at most {}, the lesser width of {}, got {}", module,
+           most, shape.text(), rank);
   }
 
   const std::string& module_at(const Node& node) const {
@@ -173,7 +198,6 @@ class Adapters {
   void adapt(Node node, const std::string& module) {
     const ValueId result = node.out[0], x = node.in[0];
     const std::string name = graph_.values[result].name;
-    add_matrices(node, module);
     const Layer layer = layers_[node.in[1]];
     Value base = graph_.values[result];
     base.name = unique_name(graph_, name + ".base_layer");
@@ -181,14 +205,33 @@ class Adapters {
     const ValueId y = node.out[0];
     keep(std::move(node));
     ValueId h = x;
-    if (keys_.dropout > 0)
-      h = graph_.add("dropout", {h}, {{"p", keys_.dropout}, {"op", next_stream_++}},
+    if (keys_->dropout > 0)
+      h = graph_.add("dropout", {h}, {{"p", keys_->dropout}, {"op", next_stream_++}},
                      unique_name(graph_, name + ".lora_dropout"));
+    const ValueId dropped = h;
     h = graph_.add("linear", {h, layer.a}, {}, unique_name(graph_, name + ".lora_A"));
-    if (const double scale = scale_of(keys_, module); scale != 1)
+    if (const double scale = scale_of(*keys_, module); scale != 1)
       h = graph_.add("scale", {h}, {{"factor", scale}}, unique_name(graph_, name + ".lora_scaled"));
     h = graph_.add("linear", {h, layer.b}, {}, unique_name(graph_, name + ".lora_B"));
+    if (keys_->use_dora) h = with_magnitude(graph_.nodes[graph_.values[y].producer], dropped, h);
     keep({"add", {y, h}, {result}, {}});
+  }
+
+  // Returns what an adapter with magnitudes adds to the result of its layer. `product` is that of
+  // the adapter. As in PEFT, the layer's own product is that of the input after dropout, so with
+  // dropout it is computed again.
+  ValueId with_magnitude(const Node& layer_node, ValueId dropped, ValueId product) {
+    const Node node = layer_node;
+    const Layer& layer = layers_[node.in[1]];
+    const std::string name = graph_.values[product].name;
+    std::vector<ValueId> in{node.out[0], product, layer.m, norms(node, layer.module)};
+    if (dropped != node.in[0]) {
+      in[0] = graph_.add("linear", {dropped, node.in[1]}, node.attrs,
+                         unique_name(graph_, name + ".base"));
+    } else if (node.in.size() == 3) {
+      in.push_back(node.in[2]);
+    }
+    return graph_.add("dora", in, {}, unique_name(graph_, name + ".dora"));
   }
 
   // Adds A and B for the weight of a node. Nodes that share a weight share its adapter.
@@ -197,23 +240,44 @@ class Adapters {
     if (layer.a.exists()) return;
     const TensorType weight = graph_.type(node.in[1]);
     const bool transposed = node.attrs.integer_or("transposed", 0) != 0;
-    const int64_t rank = rank_of(keys_, module);
+    const int64_t rank = rank_of(*keys_, module);
     const int64_t outputs = weight.shape[transposed ? 1 : 0].extent,
                   inputs = weight.shape[transposed ? 0 : 1].extent;
     auto uniform = [](int64_t columns) {
       return Init{"uniform", 1 / std::sqrt(static_cast<double>(columns))};
     };
     const Init a =
-        keys_.init == "gaussian" ? Init{"normal", 1 / static_cast<double>(rank)} : uniform(inputs);
-    const Init b = keys_.init == "false" ? uniform(rank) : Init{"zeros", 0};
-    layer.a =
-        graph_.add_param(adapter_param(module, AdapterPart::a), {weight.dtype, {rank, inputs}}, a);
-    layer.b =
-        graph_.add_param(adapter_param(module, AdapterPart::b), {weight.dtype, {outputs, rank}}, b);
+        keys_->init == "gaussian" ? Init{"normal", 1 / static_cast<double>(rank)} : uniform(inputs);
+    const Init b = keys_->init == "false" ? uniform(rank) : Init{"zeros", 0};
+    layer.a = add_param(adapter_param(module, AdapterPart::a, keys_->name),
+                        {weight.dtype, {rank, inputs}}, a);
+    layer.b = add_param(adapter_param(module, AdapterPart::b, keys_->name),
+                        {weight.dtype, {outputs, rank}}, b);
+    if (!keys_->use_dora) return;
+    const std::string m = adapter_param(module, AdapterPart::magnitude, keys_->name);
+    layer.m = add_param(m, {weight.dtype, {outputs}}, {"ones", 0});
+  }
+
+  // Adds a parameter, which is frozen unless it belongs to the own adapter.
+  ValueId add_param(const std::string& name, const TensorType& type, const Init& init) {
+    const ValueId value = graph_.add_param(name, type, init);
+    graph_.params.back().frozen = keys_ != &own_;
+    return value;
+  }
+
+  // Returns the norms of the adapted weight of a layer, which all nodes with this weight share.
+  ValueId norms(const Node& node, const std::string& module) {
+    Layer& layer = layers_[node.in[1]];
+    if (layer.norms.exists()) return layer.norms;
+    Attrs attrs{{"factor", scale_of(*keys_, module)}};
+    if (node.attrs.integer_or("transposed", 0) != 0) attrs.set("transposed", int64_t{1});
+    layer.norms = graph_.add("dora_norm", {node.in[1], layer.a, layer.b}, attrs,
+                             unique_name(graph_, module + ".lora_norms"));
+    return layer.norms;
   }
 
   void train_modules() {
-    for (const std::string& end : keys_.modules_to_save) {
+    for (const std::string& end : keys_->modules_to_save) {
       AdapterKeys one;
       one.modules_to_save = {end};
       bool any = false;
@@ -233,17 +297,19 @@ class Adapters {
   }
 
   void train_biases() {
-    if (keys_.bias == "none") return;
+    if (keys_->bias == "none") return;
     constexpr std::string_view kBias = ".bias";
     for (Parameter& param : graph_.params) {
       if (!param.name.ends_with(kBias)) continue;
       const std::string a = adapter_param(module_of(param.name), AdapterPart::a);
-      if (keys_.bias == "all" || graph_.find_param(a).exists()) param.frozen = false;
+      if (keys_->bias == "all" || graph_.find_param(a).exists()) param.frozen = false;
     }
   }
 
   Graph graph_;
-  const AdapterKeys& keys_;
+  const AdapterKeys& own_;
+  // The adapter whose parameters or nodes are being added.
+  const AdapterKeys* keys_;
   // By value of the base's graph.
   IdVector<ValueId, Use> uses_;
   IdVector<ValueId, Layer> layers_;
@@ -252,8 +318,8 @@ class Adapters {
 
 }  // namespace
 
-Graph add_adapters(const Graph& graph, const AdapterKeys& keys) {
-  return keys.on() ? Adapters(graph, keys).run() : graph;
+Graph add_adapters(const Graph& graph, const AdapterKeys& keys, int chosen) {
+  return keys.on() ? Adapters(graph, keys).run(chosen) : graph;
 }
 
 }  // namespace ds

@@ -49,7 +49,7 @@ Json run_document(const Json& config, Communicator& comm, const std::string& res
   if (resume.empty()) {
     if (config.is_null())
       raise(DS_ERROR_INVALID_ARGUMENT, "config must be given without resume, got none");
-    return config;
+    return with_absolute_folders(config);
   }
   std::string folder = parse_run_name(resume).folder;
   std::string text = on_root(comm, "run config", [&] { return earlier_document(folder).dump(); });

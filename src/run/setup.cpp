@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -104,6 +106,39 @@ void check_order(const Config& config, const CheckpointInfo& saved) {
     same(dynamic + key);
   // The seed of the groups matters only if they are shuffled.
   if (config.get<DynamicBatchingKeys>().order == "random") same("data_efficiency.seed");
+}
+
+namespace {
+
+std::string absolute_path(const std::string& path) {
+  return std::filesystem::absolute(path).lexically_normal().string();
+}
+
+// Makes the members of a section that name folders absolute.
+void make_absolute(Json& section) {
+  if (!section.is_object()) return;
+  for (auto& [name, value] : section.object()) {
+    if (name == "folder" && value.is_string() && !value.string().empty())
+      value = absolute_path(value.string());
+    if (name != "others" || !value.is_array()) continue;
+    // Each is NAME=DIR.
+    for (Json& other : value.array()) {
+      const size_t at = other.is_string() ? other.string().find('=') : std::string::npos;
+      if (at == std::string::npos || at + 1 == other.string().size()) continue;
+      const std::string name_part = other.string().substr(0, at + 1);
+      other = name_part + absolute_path(other.string().substr(at + 1));
+    }
+  }
+}
+
+}  // namespace
+
+Json with_absolute_folders(Json document) {
+  if (!document.is_object()) return document;
+  for (auto& [name, section] : document.object()) {
+    if (name == "model" || name == "adapter") make_absolute(section);
+  }
+  return document;
 }
 
 void load_folders(Checkpoints& checkpoints, const Config& config) {

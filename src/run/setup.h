@@ -29,6 +29,10 @@ void check_curriculum_model(const CurriculumKeys& keys, const HfModel& model);
 // because the same index would then mean another sample.
 void check_order(const Config& config, const CheckpointInfo& saved);
 
+// Returns the document of a new run with absolute paths of the folders that are read again later:
+// those of the model and of adapters.
+Json with_absolute_folders(Json document);
+
 // Loads the weights that a new run starts from: those of the model's folder, unless they are drawn,
 // and those of the adapter's folder. Collective.
 void load_folders(Checkpoints& checkpoints, const Config& config);

@@ -407,7 +407,7 @@ TEST(AdapterKeys, BadKeysAreRefusedByName) {
   expect_names(refused(R"({"r": 0, "target_modules": ["a"]})"), {"adapter.r"});
   expect_names(refused(R"({"target_modules": "(", "r": 4})"),
                {"adapter.target_modules", "regular expression"});
-  expect_names(refused(R"({"target_modules": ["a"], "use_dora": true})"), {"adapter.use_dora"});
+  expect_names(refused(R"({"target_modules": ["a"], "use_qalora": true})"), {"adapter.use_qalora"});
   expect_names(refused(R"({"target_modules": ["a"], "modules_to_save": [""]})"),
                {"adapter.modules_to_save", "empty"});
   expect_names(refused(R"({"target_modules": ["a"], "layers_pattern": ["("]})"),

@@ -12,11 +12,14 @@
 
 namespace ds::test {
 
-// The names of the adapters that tests/interop/adapters.py recorded from PEFT, which are those of
-// their model folders.
+// The names of the adapters that tests/interop/adapters.py recorded from PEFT. They begin with the
+// name of their model folder, which may end with "-".
 inline const std::vector<std::string>& peft_cases() {
   static const auto& names = *new std::vector<std::string>{
-      "gpt2", "llama", "qwen3", "phi3", "mixtral", "gpt_neox", "bert", "gemma2"};
+      "gpt2",       "llama",     "qwen3",         "phi3",
+      "mixtral",    "gpt_neox",  "bert",          "gemma2",
+      "qwen2",      "mistral",   "opt",           "gpt_neox-head",
+      "llama-dora", "gpt2-dora", "llama-dropout", "gpt2-dora-dropout"};
   return names;
 }
 
@@ -34,7 +37,7 @@ struct PeftBatch {
 // A recorded adapter with its model.
 struct PeftCase {
   explicit PeftCase(const std::string& name)
-      : base(golden_path(name)),
+      : base(golden_path(name.substr(0, name.find('-')))),
         folder(data_path("adapters/" + name)),
         golden(base),
         model(golden.build()),
@@ -51,6 +54,8 @@ struct PeftCase {
     config.optimizer.eps = 1e-8;
     config.optimizer.weight_decay = 0.1;
     config.zero.param_persistence_threshold = 100;
+    // That of the recorded masks.
+    config.seed = 1234;
     config.get<AdapterKeys>() = read_adapter_config(folder);
     return config;
   }

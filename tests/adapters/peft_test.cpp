@@ -53,7 +53,10 @@ class Peft : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(Peft, TwentyStepsEqualTheRecord) { expect_steps(0, 1); }
-TEST_P(Peft, TwentyStepsOfPartitionedRanksEqualTheRecord) { expect_steps(3, 2); }
+// The recorded masks of dropout are those of the first rank.
+TEST_P(Peft, TwentyStepsOfPartitionedRanksEqualTheRecord) {
+  expect_steps(3, GetParam().ends_with("dropout") ? 1 : 2);
+}
 
 // The keys that libds writes must mean the adapter that it has read.
 TEST_P(Peft, TheSavedFolderDescribesTheSameAdapter) {
@@ -73,8 +76,11 @@ TEST_P(Peft, TheSavedFolderDescribesTheSameAdapter) {
   for (const auto& [name, tensor] : before) EXPECT_TRUE(after.at(name) == tensor) << name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Peft, testing::ValuesIn(peft_cases()),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Models, Peft, testing::ValuesIn(peft_cases()), [](const auto& info) {
+  std::string name = info.param;
+  std::ranges::replace(name, '-', '_');
+  return name;
+});
 
 }  // namespace
 }  // namespace ds::test

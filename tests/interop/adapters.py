@@ -1,11 +1,12 @@
 """Adapters beside PEFT (./run interop adapters), and the numbers of tests/data/adapters.
 
-usage: adapters.py [--record]
+usage: adapters.py [COUNT [SEED]]
+       adapters.py --record [CASE...]
 
 --record writes tests/data/adapters: for each of CASES an adapter of PEFT with random matrices on a folder of tests/data/models,
 the losses of 20 steps of torch's AdamW in float32 and float64, and the adapter after them. Without it, `libds` trains such
 adapters of models with random weights: PEFT loads what it saves, and `libds merge` is compared with PEFT's merge.
-tests/adapters compares the steps with the recorded ones.
+tests/adapters compares the steps with the recorded ones. COUNT further cases are drawn at random (adapters_drawn.py).
 """
 import argparse
 import copy
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 
+import numpy as np
 import peft
 import safetensors.torch
 import torch
@@ -26,7 +28,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODELS, ADAPTERS = ROOT / "tests" / "data" / "models", ROOT / "tests" / "data" / "adapters"
 STEPS = 20
 ADAMW = {"lr": 1e-3, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
-# The model folder, and the keys of PEFT's LoraConfig.
+# The model folder, perhaps with a further word after "-", and the keys of PEFT's LoraConfig.
 CASES = {
     "gpt2": dict(r=4, lora_alpha=8, target_modules=["c_attn", "mlp.c_proj"], bias="lora_only"),
     "llama": dict(r=4, lora_alpha=16, target_modules="all-linear", exclude_modules=["layers.1.mlp.up_proj"],
@@ -39,16 +41,30 @@ CASES = {
                      layers_pattern="layers"),
     "bert": dict(r=4, lora_alpha=8, target_modules="all-linear"),
     "gemma2": dict(r=4, lora_alpha=8, target_modules="all-linear"),
+    "qwen2": dict(r=4, lora_alpha=8, target_modules=["v_proj", "gate_proj"], bias="lora_only"),
+    "mistral": dict(r=4, lora_alpha=8, target_modules="all-linear", exclude_modules=r".*\.0\..*"),
+    "opt": dict(r=4, lora_alpha=8, target_modules="all-linear"),
+    "gpt_neox-head": dict(r=3, lora_alpha=6, target_modules=["lm_head", "dense"]),
+    "llama-dora": dict(r=4, lora_alpha=16, target_modules="all-linear", use_dora=True, rank_pattern={"q_proj": 2}),
+    "gpt2-dora": dict(r=3, lora_alpha=6, target_modules=["c_attn", "mlp.c_proj"], bias="lora_only", use_dora=True, use_rslora=True),
+    "llama-dropout": dict(r=4, lora_alpha=8, target_modules=["q_proj", "down_proj"], lora_dropout=0.3),
+    "gpt2-dora-dropout": dict(r=4, lora_alpha=8, target_modules=["c_attn"], lora_dropout=0.2, use_dora=True),
 }
+# The seed of the masks of dropout, and the random stream of the first layer.
+SEED, FIRST_STREAM = 1234, 1 << 15
+
+
+def base_of(name):
+    return name.split("-")[0]
 
 
 def base_model(name, dtype=torch.float32):
-    auto = transformers.AutoModelForMaskedLM if name == "bert" else transformers.AutoModelForCausalLM
-    return auto.from_pretrained(MODELS / name, dtype=dtype, attn_implementation="eager", experts_implementation="eager")
+    auto = transformers.AutoModelForMaskedLM if base_of(name) == "bert" else transformers.AutoModelForCausalLM
+    return auto.from_pretrained(MODELS / base_of(name), dtype=dtype, attn_implementation="eager", experts_implementation="eager")
 
 
 def batch_of(name):
-    golden = safetensors.torch.load_file(MODELS / name / "golden.safetensors")
+    golden = safetensors.torch.load_file(MODELS / base_of(name) / "golden.safetensors")
     keys = ("input_ids", "labels", "attention_mask", "token_type_ids")
     return {key: golden[key].long() for key in keys if key in golden}
 
@@ -59,23 +75,69 @@ def with_random_adapter(name, keys):
     model = peft.get_peft_model(base_model(name), config)
     generator = torch.Generator().manual_seed(len(name) * 1000 + 7)
     with torch.no_grad():
-        for parameter in (p for n, p in model.named_parameters() if ".lora_" in n):
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) / math.sqrt(parameter.shape[1]) / 2)
+        for name, parameter in model.named_parameters():
+            if ".lora_magnitude_vector." in name:
+                parameter.mul_(1 + torch.randn(parameter.shape, generator=generator) / 5)
+            elif ".lora_" in name:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) / math.sqrt(parameter.shape[1]) / 2)
     return model
 
 
+def philox(counter, key):
+    """Philox4x32-10 (Salmon et al., 2011) of arrays of counter words."""
+    counter, key = [np.asarray(word, dtype=np.uint64) for word in counter], list(key)
+    for _ in range(10):
+        first, third = counter[0] * np.uint64(0xD2511F53), counter[2] * np.uint64(0xCD9E8D57)
+        low, high = np.uint64(0xFFFFFFFF), np.uint64(32)
+        counter = [(third >> high) ^ counter[1] ^ np.uint64(key[0]), third & low,
+                   (first >> high) ^ counter[3] ^ np.uint64(key[1]), first & low]
+        key = [(key[0] + 0x9E3779B9) & 0xFFFFFFFF, (key[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return np.stack(counter, axis=1)
+
+
+class Masked(torch.nn.Module):
+    """Dropout with the masks that libds draws in each step (docs/reference/ops.md); the identity in evaluation."""
+
+    def __init__(self, p, stream):
+        super().__init__()
+        self.p, self.stream, self.step = p, stream, 0
+
+    def forward(self, x):
+        if not self.training:
+            return x
+        blocks = np.arange((x.numel() + 3) // 4)
+        zero = np.zeros_like(blocks)
+        words = philox([blocks, zero + (self.stream << 16 & 0xFFFFFFFF), zero + self.step, zero], (SEED, 0)).reshape(-1)[: x.numel()]
+        keep = (words >> np.uint64(8)).astype(np.float32) * np.float32(2.0**-24) >= np.float32(self.p)
+        return torch.where(torch.from_numpy(keep.reshape(x.shape)), x / (1 - self.p), torch.zeros_like(x))
+
+
+def set_masks(model):
+    """Replaces the dropout of every adapter, in the order of layers, which is that of the streams."""
+    layers = [layer for layer in model.modules() if isinstance(layer, peft.tuners.lora.LoraLayer)]
+    for at, layer in enumerate(layers):
+        layer.lora_dropout["default"] = Masked(layer.lora_dropout["default"].p, FIRST_STREAM + at)
+
+
 def train(model, batch):
-    """Returns the losses before each step and after the last."""
+    """Returns the losses before each step and after the last. The model itself is in evaluation, and only layers with masks train."""
+    masks = [mask for mask in model.modules() if isinstance(mask, Masked)]
+    for layer in model.modules():
+        if masks and isinstance(layer, peft.tuners.lora.LoraLayer):
+            layer.train()
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, **ADAMW)
     losses = []
-    for _ in range(STEPS):
+    for step in range(STEPS):
+        for mask in masks:
+            mask.step = step
         loss = model(**batch).loss
         losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
+    model.eval()
     with torch.no_grad():
         losses.append(model(**batch).loss.item())
     return losses
@@ -100,8 +162,10 @@ def record(name, keys):
     folder.mkdir(parents=True)
     model, batch = with_random_adapter(name, keys), batch_of(name)
     model.eval()
-    exact = copy.deepcopy(model).double()
     model.save_pretrained(folder, save_embedding_layers=False)
+    if keys.get("lora_dropout"):
+        set_masks(model)
+    exact = copy.deepcopy(model).double()
     (folder / "README.md").unlink(missing_ok=True)
     clean_config(folder)
     losses, losses_f64 = train(model, batch), train(exact, batch)
@@ -171,16 +235,16 @@ def distance(left, right):
 def compare(name, keys, folder):
     """Trains an adapter by libds on a model with random weights. PEFT must load it and compute the logits of the model that
     `libds merge` writes, and must merge it to the same weights. Returns the largest distances of both."""
-    config = transformers.AutoConfig.from_pretrained(MODELS / name)
+    config = transformers.AutoConfig.from_pretrained(MODELS / base_of(name))
     config.vocab_size = 300
-    auto = transformers.AutoModelForMaskedLM if name == "bert" else transformers.AutoModelForCausalLM
+    auto = transformers.AutoModelForMaskedLM if base_of(name) == "bert" else transformers.AutoModelForCausalLM
     auto.from_config(config).save_pretrained(folder / "base")
     section = {key: value for key, value in keys.items()}
     document = {"train_micro_batch_size_per_gpu": 4, "model": {"folder": str(folder / "base"), "dropout": 0},
                 "optimizer": {"type": "AdamW", "params": {"lr": 1e-2}}, "adapter": section, "zero_optimization": {"stage": 2},
                 "data": {"paths": str(ROOT / "LICENSE"), "tokenizer": "bytes", "heldout": 0},
                 "run": {"sequence": 16, "steps": 5, "sample_tokens": 0, "threads": 1}}
-    if name == "bert":
+    if base_of(name) == "bert":
         document["data"]["mask_token"] = 299
     (folder / "run.json").write_text(json.dumps(document))
     libds("train", "--config", folder / "run.json", "--dir", folder / "run", "--quiet")
@@ -202,13 +266,15 @@ def compare(name, keys, folder):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--record", action="store_true")
+    parser.add_argument("count", nargs="?", type=int, default=12, help="drawn cases (adapters_drawn.py)")
+    parser.add_argument("seed", nargs="?", type=int, default=1, help="seed of the first of them")
+    parser.add_argument("--record", nargs="*", metavar="CASE", help="all cases if none is named")
     arguments = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    if arguments.record:
-        for name, keys in CASES.items():
-            record(name, keys)
+    if arguments.record is not None:
+        for name in arguments.record or CASES:
+            record(name, CASES[name])
         record_names()
         return 0
     # Mixtral's experts have one adapter each in libds, which PEFT stacks when it loads them.
@@ -219,7 +285,9 @@ def main():
             logits, weights = compare(name, keys, pathlib.Path(folder))
         good = logits < 2e-5 and weights < 2e-6
         failed += not good
-        print(f"{'ok  ' if good else 'FAIL'} {name:10} logits differ by {logits:.1e}, merged weights by {weights:.1e}", flush=True)
+        print(f"{'ok  ' if good else 'FAIL'} {name:18} logits differ by {logits:.1e}, merged weights by {weights:.1e}", flush=True)
+    import adapters_drawn
+    failed += sum(not adapters_drawn.compare(seed) for seed in range(arguments.seed, arguments.seed + arguments.count))
     return 1 if failed else 0
 
 

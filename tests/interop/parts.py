@@ -26,7 +26,7 @@ PARTS = {
     "libtorch": ("libtorch.py", [], 2, "20 steps of a C++ program over libtorch beside its AdamW"),
     "oneccl": ("oneccl.py", [], 2, "the comm suite and training over oneCCL, by a plugin made of ds_plugin.h alone"),
     "models": ("models.py", ["72"], 6, "random model folders beside Transformers, six of each family"),
-    "adapters": ("adapters.py", [], 2, "adapters of libds in PEFT, and merged models of both"),
+    "adapters": ("adapters.py", [], 3, "adapters of libds in PEFT, merged models of both, and drawn adapters, several on one base"),
     "preference": ("preference.py", [], 2, "20 steps of preference training beside TRL's trainers"),
     "templates": ("templates.py", ["3000"], 1.5, "random chat templates beside Transformers"),
     "tokenizers": ("tokenizer_folders.py", ["1000"], 2, "random tokenizer folders, texts and conversations beside Transformers"),

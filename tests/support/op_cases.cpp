@@ -20,6 +20,7 @@ class CaseBuilder {
   void build() {
     embedding();
     linear();
+    dora();
     layer_norm();
     rms_norm();
     elementwise();
@@ -76,6 +77,22 @@ class CaseBuilder {
     add("linear", transposed, {x, turned, real({s_.out})});
     add("linear_dx", transposed, {dy, turned});
     add("linear_dw", transposed, {dy, x});
+  }
+
+  void dora() {
+    const int64_t rank = 3;
+    const Tensor w = real({s_.out, s_.width()}), turned = real({s_.width(), s_.out}),
+                 a = real({rank, s_.width()}), b = real({s_.out, rank}),
+                 base = real({s_.n, s_.out}), product = real({s_.n, s_.out}),
+                 dy = real({s_.n, s_.out}), m = real({s_.out}), bias = real({s_.out});
+    add("dora_norm", {{"factor", 0.5}, {"transposed", int64_t{1}}}, {turned, a, b});
+    add("dora_norm", {{"factor", 2.0}}, {w, a, b});
+    const Tensor norms = outputs()[0];
+    add("dora", {}, {base, product, m, norms});
+    add("dora", {}, {base, product, m, norms, bias});
+    add("dora_dx", {}, {dy, m, norms});
+    add("dora_dm", {}, {dy, base, product, norms});
+    add("dora_dm", {}, {dy, base, product, norms, bias});
   }
 
   void layer_norm() {

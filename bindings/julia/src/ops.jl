@@ -1262,4 +1262,67 @@ preference_loss_dx_reference(g::Graph, dloss, losses, targets, reference; rows::
         ("loss", loss, "sigmoid"), ("beta", beta, 0.1), ("label_smoothing", label_smoothing, 0.0), ("margin", margin,
         0.0)]))
 
+"""
+    dora_norm(g, w, a, b; ...)
+
+The Euclidean norms of the rows of an adapted weight w + factor b a. Its gradient counts as 0. Not differentiable.
+
+- `w`: T[O,I], weight
+- `a`: T[R,I], first matrix of the adapter
+- `b`: T[O,R], second matrix of the adapter
+- `factor`: factor of the product b a
+- `transposed`: 1: the weight is stored as T[I,O]
+
+Returns `norms` T[O], norm of each row
+"""
+dora_norm(g::Graph, w, a, b; factor::Real, transposed::Bool = false) =
+    add(g, "dora_norm", Any[w, a, b], Any[("factor", factor, missing), ("transposed", transposed, false)])
+
+"""
+    dora(g, base, product, m, norms, b)
+
+The values that an adapter with magnitudes adds to the result of a linear: with c = m / norms, (c - 1) (base - b) + c
+product. norms counts as a constant.
+
+- `base`: T[n,O], products of rows and the weight, plus the bias
+- `product`: T[n,O], products of rows and the adapter
+- `m`: T[O], magnitude of each output
+- `norms`: T[O], results of dora_norm
+- `b`: T[O], bias in base
+
+Returns `y` T[n,O], the sums
+"""
+dora(g::Graph, base, product, m, norms, b = nothing) =
+    add(g, "dora", Any[base, product, m, norms, b], Any[])
+
+"""
+    dora_dx(g, dy, m, norms)
+
+The gradients (c - 1) dy and c dy of base and product of a dora. Not differentiable.
+
+- `dy`: T[n,O], gradient of the result
+- `m`: T[O], magnitude of each output
+- `norms`: T[O], results of dora_norm
+
+Returns `dbase` T[n,O], gradient of base; `dproduct` T[n,O], gradient of product
+"""
+dora_dx(g::Graph, dy, m, norms) =
+    results(2, add(g, "dora_dx", Any[dy, m, norms], Any[]))
+
+"""
+    dora_dm(g, dy, base, product, norms, b)
+
+The gradient of the magnitudes of a dora: the sum over rows of dy (base - b + product) / norms. Not differentiable.
+
+- `dy`: T[n,O], gradient of the result
+- `base`: T[n,O], products of rows and the weight, plus the bias
+- `product`: T[n,O], products of rows and the adapter
+- `norms`: T[O], results of dora_norm
+- `b`: T[O], bias in base
+
+Returns `dm` T[O], gradient of m
+"""
+dora_dm(g::Graph, dy, base, product, norms, b = nothing) =
+    add(g, "dora_dm", Any[dy, base, product, norms, b], Any[])
+
 end

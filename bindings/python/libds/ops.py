@@ -19,7 +19,8 @@ __all__ = ["embedding", "embedding_dw", "position", "position_dw", "last_row", "
            "scale_rows_dw", "load_balance", "load_balance_dx", "add", "dropout", "layerdrop", "layerdrop_dx", "fill",
            "cast", "cross_entropy", "cross_entropy_dx", "linear_cross_entropy", "linear_cross_entropy_dx",
            "linear_cross_entropy_dx_kept", "count_targets", "mse", "mse_dx", "preference_loss",
-           "preference_loss_reference", "preference_loss_dx", "preference_loss_dx_reference"]
+           "preference_loss_reference", "preference_loss_dx", "preference_loss_dx_reference", "dora_norm", "dora",
+           "dora_dx", "dora_dm"]
 
 _DEFAULTS = {
     "embedding": {"padding": -1},
@@ -48,6 +49,7 @@ _DEFAULTS = {
     "linear_cross_entropy_dx": {"label_smoothing": 0.0, "z_loss": 0.0, "reduction": "mean", "kept": 0},
     "preference_loss": {"loss": "sigmoid", "beta": 0.1, "label_smoothing": 0.0, "margin": 0.0},
     "preference_loss_dx": {"loss": "sigmoid", "beta": 0.1, "label_smoothing": 0.0, "margin": 0.0},
+    "dora_norm": {"transposed": 0},
 }
 
 
@@ -1482,3 +1484,78 @@ def preference_loss_dx_reference(graph, dloss, losses, targets, reference, *, ro
     """
     return _add(graph, "preference_loss_dx", {"dloss": dloss, "losses": losses, "targets": targets, "reference":
                 reference}, 2, rows=rows, loss=loss, beta=beta, label_smoothing=label_smoothing, margin=margin)
+
+
+@checked
+def dora_norm(graph, w, a, b, *, factor: float, transposed: bool = False):
+    """The Euclidean norms of the rows of an adapted weight w + factor b a. Its gradient counts as 0. Not
+    differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        w: T[O,I], weight
+        a: T[R,I], first matrix of the adapter
+        b: T[O,R], second matrix of the adapter
+        factor: factor of the product b a
+        transposed: 1: the weight is stored as T[I,O]
+
+    Returns:
+        norms: T[O], norm of each row
+    """
+    return _add(graph, "dora_norm", {"w": w, "a": a, "b": b}, 1, factor=factor, transposed=transposed)
+
+
+@checked
+def dora(graph, base, product, m, norms, b = None):
+    """The values that an adapter with magnitudes adds to the result of a linear: with c = m / norms, (c - 1) (base - b)
+    + c product. norms counts as a constant.
+
+    Args:
+        graph: the graph that the operation is added to
+        base: T[n,O], products of rows and the weight, plus the bias
+        product: T[n,O], products of rows and the adapter
+        m: T[O], magnitude of each output
+        norms: T[O], results of dora_norm
+        b: T[O], bias in base
+
+    Returns:
+        y: T[n,O], the sums
+    """
+    return _add(graph, "dora", {"base": base, "product": product, "m": m, "norms": norms, "b": b}, 1, optional=["b"])
+
+
+@checked
+def dora_dx(graph, dy, m, norms):
+    """The gradients (c - 1) dy and c dy of base and product of a dora. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dy: T[n,O], gradient of the result
+        m: T[O], magnitude of each output
+        norms: T[O], results of dora_norm
+
+    Returns:
+        dbase: T[n,O], gradient of base
+        dproduct: T[n,O], gradient of product
+    """
+    return _add(graph, "dora_dx", {"dy": dy, "m": m, "norms": norms}, 2)
+
+
+@checked
+def dora_dm(graph, dy, base, product, norms, b = None):
+    """The gradient of the magnitudes of a dora: the sum over rows of dy (base - b + product) / norms. Not
+    differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dy: T[n,O], gradient of the result
+        base: T[n,O], products of rows and the weight, plus the bias
+        product: T[n,O], products of rows and the adapter
+        norms: T[O], results of dora_norm
+        b: T[O], bias in base
+
+    Returns:
+        dm: T[O], gradient of m
+    """
+    return _add(graph, "dora_dm", {"dy": dy, "base": base, "product": product, "norms": norms, "b": b}, 1,
+                optional=["b"])

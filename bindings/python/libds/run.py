@@ -7,7 +7,7 @@ import enum
 import json
 import logging
 import os
-from typing import Any, Callable, NamedTuple, Sequence, Union
+from typing import Any, Callable, Mapping, NamedTuple, Sequence, Union
 
 from . import lowlevel
 from ._arguments import checked, ranged, shown
@@ -138,7 +138,8 @@ def train(config: Config | None = None, *, comm: Comm | None = None, resume: Pat
 def generate(model: Path, prompt: str | None = None, *, comm: Comm | None = None, ids: Sequence[int] | None = None,
              tokens: int | None = None, temperature: float | None = None, top_k: int | None = None, seed: int | None = None,
              dtype: str | None = None, threads: int | None = None, stage: int | None = None, device: str | None = None,
-             ignore_eos: bool | None = None, on_text: Callable[[str], Any] | None = None) -> Any:
+             ignore_eos: bool | None = None, adapters: Mapping[str, Path] | None = None, adapter: str | None = None,
+             base: Path | None = None, on_text: Callable[[str], Any] | None = None) -> Any:
     """Continues a text, or with `ids` a list of token numbers, as `libds generate` does. Collective.
 
     Args:
@@ -150,6 +151,9 @@ def generate(model: Path, prompt: str | None = None, *, comm: Comm | None = None
         temperature: 0.8 by default. 0 always takes the most probable token.
         top_k: the number of most probable tokens to choose from; 0, the default, means all.
         seed, dtype, threads, stage, device, ignore_eos: as for `libds generate`.
+        adapters: folders of adapters on a model folder, by name.
+        adapter: the name of the adapter that continues the text, one of `adapters` or of the run; "base" means none.
+        base: the model folder of a run with an adapter, if it has moved.
         on_text: called on every rank with each new part of the text, and ends it by returning False.
 
     Returns:
@@ -162,7 +166,8 @@ def generate(model: Path, prompt: str | None = None, *, comm: Comm | None = None
     """
     options = options_text(ids=None if ids is None else [ranged("ids", token, 0, (1 << 31) - 1) for token in ids], tokens=tokens, temperature=temperature,
                            top_k=top_k, seed=seed, dtype=dtype, threads=threads, stage=stage, device=device,
-                           ignore_eos=ignore_eos)
+                           ignore_eos=ignore_eos, adapter=adapter, base=None if base is None else os.fspath(base),
+                           adapters=None if adapters is None else [f"{name}={os.fspath(folder)}" for name, folder in adapters.items()])
     text = _locked(comm, lowlevel.run_generate, os.fspath(model), prompt, options, on_text)
     return text if ids is None else [int(token) for token in text.replace(",", " ").split()]
 

@@ -27,21 +27,22 @@ Program evaluate(const Making& making, Phase phase, const Graph& graph,
 
 }  // namespace
 
-Program make_eval(const Making& making, const ProgramKey&) {
+Program make_eval(const Making& making, const ProgramKey& key) {
   const Plan& plan = making.plan;
+  const Graph& graph = plan.evaluated(key);
   std::vector<std::pair<ValueId, BufferId>> wanted{
-      {plan.eval_graph.outputs[0].value, plan.zero.memory.eval_loss}};
+      {graph.outputs[0].value, plan.zero.memory.eval_loss}};
   if (plan.zero.memory.eval_weight.exists())
-    wanted.emplace_back(plan.eval_graph.loss_weight, plan.zero.memory.eval_weight);
+    wanted.emplace_back(graph.loss_weight, plan.zero.memory.eval_weight);
   if (plan.zero.memory.eval_rewards.exists())
-    wanted.emplace_back(rewards_of(plan.eval_graph), plan.zero.memory.eval_rewards);
-  return evaluate(making, Phase::eval, plan.eval_graph, wanted);
+    wanted.emplace_back(rewards_of(graph), plan.zero.memory.eval_rewards);
+  return evaluate(making, Phase::eval, graph, wanted);
 }
 
-Program make_infer(const Making& making, const ProgramKey&) {
+Program make_infer(const Making& making, const ProgramKey& key) {
   const Plan& plan = making.plan;
-  return evaluate(making, Phase::infer, plan.graph,
-                  {{plan.graph.outputs[1].value, plan.zero.memory.logits}});
+  const Graph& graph = plan.evaluated(key);
+  return evaluate(making, Phase::infer, graph, {{graph.outputs[1].value, plan.zero.memory.logits}});
 }
 
 Program make_decode(const Making& making, const ProgramKey&) {

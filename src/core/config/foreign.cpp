@@ -285,9 +285,9 @@ void adapters(Rows& keys) {
       "adapter.",
       "task_type base_model_name_or_path revision inference_mode peft_version auto_mapping "
       "fan_in_fan_out megatron_core qalora_group_size runtime_config");
-  const char* other = "libds has plain LoRA only";
+  const char* other = "libds has LoRA and DoRA only";
   std::vector<Only> rows;
-  for (const char* name : {"use_dora", "use_qalora", "lora_bias", "ensure_weight_tying"})
+  for (const char* name : {"use_qalora", "lora_bias", "ensure_weight_tying"})
     rows.push_back({name, false, other});
   for (const char* name :
        {"megatron_config", "trainable_token_indices", "eva_config", "corda_config",

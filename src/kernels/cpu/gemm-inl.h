@@ -101,7 +101,7 @@ HWY_INLINE void gemm(int64_t m, int64_t n, int64_t k, Operand a, const float* b,
 
 // The number of rows that pack_rows() prefetches ahead. In a batch the rows of one head are far
 // apart, which hardware prefetchers do not follow.
-constexpr int64_t kAhead = 8;
+constexpr int64_t kRowsAhead = 8;
 
 // Prefetches x[rows, columns], which will be packed later.
 template <typename T>
@@ -121,7 +121,7 @@ HWY_INLINE void pack_rows(const T* x, int64_t stride, int64_t rows, int64_t colu
   for (int64_t r = 0; r < rows; ++r) {
     const T* row = x + r * stride;
     for (int64_t k = 0; k < columns; k += 64 / static_cast<int64_t>(sizeof(T))) {
-      hwy::Prefetch(row + kAhead * stride + k);
+      hwy::Prefetch(row + kRowsAhead * stride + k);
     }
     map(
         0, columns, out + r * padded, [=](Vec v) HWY_ATTR { return hn::Mul(v, factor); }, row);

@@ -22,9 +22,9 @@ namespace ds::cpu::HWY_NAMESPACE {
 Registration add_position, add_linear_db, add_layer_norm, add_activation, add_rms_norm, add_glu,
     add_mul, add_scale, add_softcap, add_rope, add_scale_rows, add_relu, add_attention,
     add_cached_attention, add_attention_dx, add_add, add_dropout, add_softmax, add_cross_entropy,
-    add_mse, add_cast, add_accumulate, add_granule_norms, add_quantize, add_adamw, add_adamw_codes,
-    add_sgd, add_lion, add_adagrad, add_lamb, add_muon, add_signs, add_momentum, add_frozen_adam,
-    add_local_adam, add_frozen_lamb;
+    add_mse, add_dora, add_cast, add_accumulate, add_granule_norms, add_quantize, add_adamw,
+    add_adamw_codes, add_sgd, add_lion, add_adagrad, add_lamb, add_muon, add_signs, add_momentum,
+    add_frozen_adam, add_local_adam, add_frozen_lamb;
 
 // Registers the kernels of one instruction set.
 void add_all(KernelRegistry& registry) {
@@ -51,6 +51,7 @@ void add_all(KernelRegistry& registry) {
                             add_softmax,
                             add_cross_entropy,
                             add_mse,
+                            add_dora,
                             add_cast,
                             add_zero,
                             add_accumulate,

@@ -38,6 +38,7 @@ void register_ref(KernelRegistry& registry) {
                             add_count_targets,
                             add_mse,
                             add_preference,
+                            add_dora,
                             add_fill,
                             add_cast,
                             add_zero,

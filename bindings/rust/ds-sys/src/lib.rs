@@ -843,7 +843,8 @@ extern "C" {
     pub fn ds_backward(engine: *mut ds_engine) -> ds_status;
     pub fn ds_step(engine: *mut ds_engine) -> ds_status;
     /// Computes the loss of one micro-batch without dropout, as the mean over ranks; with loss_average
-    /// "tokens" over the targets of all ranks, 0 if there are none. Collective.
+    /// "tokens" over the targets of all ranks, 0 if there are none. With adapters, it runs with the one that
+    /// ds_engine_set chose, as ds_infer does. Collective.
     ///
     /// - `stream`: \[nullable\]
     pub fn ds_eval_batch(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, stream: *mut ds_stream, out_loss: *mut f64) -> ds_status;
@@ -1039,6 +1040,10 @@ extern "C" {
     /// Hand over gradients that are to be added up as they are, those of the sum of the losses of the
     /// targets; the step divides their sum by the sum of the weights of all its micro-steps and ranks. Set it
     /// in each micro-step, on every rank, before ds_backward, which otherwise returns DS_ERROR_STATE.
+    /// "adapter.NAME" with the value 1 chooses the adapter with which ds_eval_batch and ds_infer run from now
+    /// on: one of adapter.others, "adapter.default" for the one that is trained, or "adapter.base" for the
+    /// model without adapters; NaN gives the choice back. Steps always train the own adapter. Make the same
+    /// choice on all ranks.
     ///
     /// Returns DS_ERROR_NOT_FOUND for any other name. DS_ERROR_INVALID_ARGUMENT for a value that the
     /// configuration would refuse.
@@ -1220,7 +1225,9 @@ extern "C" {
     ///   "tokens" (256), "temperature" (0.8; 0: the most probable token), "top_k" (0: all), "seed" (0),
     ///   "dtype" ("f32", "bf16", "f16"; default: that of the run, f32 for a model folder), "threads" (0),
     ///   "stage" (default: that of the run, 0 for a model folder), "device" ("cpu"; "cuda", "cuda:0"),
-    ///   "ignore_eos" (false)
+    ///   "adapters" (none; adapters on a model folder, as texts NAME=DIR), "adapter" (the name of the one to
+    ///   use, of "adapters" or of the run, "base" for none; default: the only one), "base" (the model folder
+    ///   of a run with an adapter, if it has moved), "ignore_eos" (false)
     ///
     /// - `text`: \[nullable\] called on every rank
     pub fn ds_run_generate(comm: *mut ds_comm, model: *const c_char, prompt: *const c_char, options: *const c_char, text: ds_run_text_fn, user_data: *mut c_void, out_text: *mut *mut c_char) -> ds_status;

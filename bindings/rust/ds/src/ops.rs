@@ -1884,3 +1884,80 @@ pub fn preference_loss_dx_reference(graph: &mut Graph, dloss: Value, losses: Val
     let first = attrs.add(graph, "preference_loss_dx", &[dloss, losses, targets, reference])?;
     Ok((result(first, 0), result(first, 1)))
 }
+
+/// Attributes of [`dora_norm()`] that may be left out.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DoraNorm {
+    /// 1: the weight is stored as T\[I,O\]
+    pub transposed: bool,
+}
+
+impl DoraNorm {
+    fn put(&self, attrs: &mut Attrs) {
+        if self.transposed {
+            attrs.integer("transposed", i64::from(self.transposed));
+        }
+    }
+}
+
+/// The Euclidean norms of the rows of an adapted weight w + factor b a. Its gradient counts as 0. Not differentiable.
+///
+/// - `w`: T\[O,I\], weight
+/// - `a`: T\[R,I\], first matrix of the adapter
+/// - `b`: T\[O,R\], second matrix of the adapter
+/// - `factor`: factor of the product b a
+///
+/// Returns `norms` T\[O\], norm of each row
+pub fn dora_norm(graph: &mut Graph, w: Value, a: Value, b: Value, factor: f64, options: &DoraNorm) -> Result<Value> {
+    let mut attrs = Attrs::default();
+    attrs.number("factor", factor);
+    options.put(&mut attrs);
+    attrs.add(graph, "dora_norm", &[w, a, b])
+}
+
+/// The values that an adapter with magnitudes adds to the result of a linear: with c = m / norms, (c - 1) (base - b) +
+/// c product. norms counts as a constant.
+///
+/// - `base`: T\[n,O\], products of rows and the weight, plus the bias
+/// - `product`: T\[n,O\], products of rows and the adapter
+/// - `m`: T\[O\], magnitude of each output
+/// - `norms`: T\[O\], results of dora_norm
+/// - `b`: T\[O\], bias in base
+///
+/// Returns `y` T\[n,O\], the sums
+pub fn dora(graph: &mut Graph, base: Value, product: Value, m: Value, norms: Value, b: Option<Value>) -> Result<Value> {
+    let mut operands = vec![base, product, m, norms];
+    operands.extend(b);
+    let attrs = Attrs::default();
+    attrs.add(graph, "dora", &operands)
+}
+
+/// The gradients (c - 1) dy and c dy of base and product of a dora. Not differentiable.
+///
+/// - `dy`: T\[n,O\], gradient of the result
+/// - `m`: T\[O\], magnitude of each output
+/// - `norms`: T\[O\], results of dora_norm
+///
+/// Returns `dbase` T\[n,O\], gradient of base; `dproduct` T\[n,O\], gradient of product
+pub fn dora_dx(graph: &mut Graph, dy: Value, m: Value, norms: Value) -> Result<(Value, Value)> {
+    let attrs = Attrs::default();
+    let first = attrs.add(graph, "dora_dx", &[dy, m, norms])?;
+    Ok((result(first, 0), result(first, 1)))
+}
+
+/// The gradient of the magnitudes of a dora: the sum over rows of dy (base - b + product) / norms. Not differentiable.
+///
+/// - `dy`: T\[n,O\], gradient of the result
+/// - `base`: T\[n,O\], products of rows and the weight, plus the bias
+/// - `product`: T\[n,O\], products of rows and the adapter
+/// - `norms`: T\[O\], results of dora_norm
+/// - `b`: T\[O\], bias in base
+///
+/// Returns `dm` T\[O\], gradient of m
+pub fn dora_dm(graph: &mut Graph, dy: Value, base: Value, product: Value, norms: Value, b: Option<Value>) ->
+    Result<Value> {
+    let mut operands = vec![dy, base, product, norms];
+    operands.extend(b);
+    let attrs = Attrs::default();
+    attrs.add(graph, "dora_dm", &operands)
+}

@@ -27,9 +27,10 @@ namespace {
 
 std::vector<OpDef> build_table() {
   std::vector<OpDef> table;
-  for (AddOps* add : {add_embedding_ops, add_linear_ops, add_norm_ops, add_activation_ops,
-                      add_gate_ops, add_attention_ops, add_rope_ops, add_softmax_ops,
-                      add_router_ops, add_elementwise_ops, add_loss_ops, add_preference_ops})
+  for (AddOps* add :
+       {add_embedding_ops, add_linear_ops, add_norm_ops, add_activation_ops, add_gate_ops,
+        add_attention_ops, add_rope_ops, add_softmax_ops, add_router_ops, add_elementwise_ops,
+        add_loss_ops, add_preference_ops, add_dora_ops})
     add(table);
   return table;
 }

@@ -52,7 +52,7 @@ bool is_floating(DType dtype);
 using AddOps = void(std::vector<OpDef>& table);
 AddOps add_embedding_ops, add_linear_ops, add_norm_ops, add_activation_ops, add_gate_ops,
     add_attention_ops, add_rope_ops, add_softmax_ops, add_router_ops, add_elementwise_ops,
-    add_loss_ops, add_preference_ops;
+    add_loss_ops, add_preference_ops, add_dora_ops;
 // Adds the operations by callback, which are not in op_table().
 void add_custom_ops(std::deque<OpDef>& table);
 
