@@ -1,7 +1,9 @@
-// Trains a GGUF model of f32 with llama.cpp's llama_opt for bench/llama_opt.py, which compiles this file against llama.cpp:
+// Trains a GGUF model of f32 with llama.cpp's llama_opt for bench/llama_opt.py, which compiles this
+// file against llama.cpp:
 //   llama_opt MODEL.gguf THREADS TOKENS WORDS
-// Prints "ready", then makes an AdamW step on 1 x TOKENS random tokens below WORDS for every line of standard input and prints its
-// seconds. All matrices but the embedding are trained, as llama_opt_init does.
+// Prints "ready", then makes an AdamW step on 1 x TOKENS random tokens below WORDS for every line
+// of standard input and prints its seconds. All matrices but the embedding are trained, as
+// llama_opt_init does.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +26,8 @@ static void only_errors(enum ggml_log_level level, const char* text, void* unuse
 
 // Returns a data set of one row of random tokens, each with the next one as its label.
 static ggml_opt_dataset_t random_tokens(int64_t tokens, int64_t words) {
-  ggml_opt_dataset_t set = ggml_opt_dataset_init(GGML_TYPE_I32, GGML_TYPE_I32, tokens, tokens, 1, 1);
+  ggml_opt_dataset_t set =
+      ggml_opt_dataset_init(GGML_TYPE_I32, GGML_TYPE_I32, tokens, tokens, 1, 1);
   int32_t* data = ggml_opt_dataset_data(set)->data;
   int32_t* labels = ggml_opt_dataset_labels(set)->data;
   srand(1);
@@ -57,8 +60,9 @@ int main(int argc, char** argv) {
   struct ggml_opt_optimizer_params rates = ggml_opt_get_default_optimizer_params(NULL);
   rates.adamw.alpha = 1e-4f;
   rates.adamw.wd = 0.01f;
-  struct llama_opt_params options = {0, llama_opt_param_filter_all, NULL, ggml_opt_get_constant_optimizer_params, &rates,
-                                     GGML_OPT_OPTIMIZER_TYPE_ADAMW};
+  struct llama_opt_params options = {0,      llama_opt_param_filter_all,
+                                     NULL,   ggml_opt_get_constant_optimizer_params,
+                                     &rates, GGML_OPT_OPTIMIZER_TYPE_ADAMW};
   llama_opt_init(context, model, options);
   ggml_opt_dataset_t set = random_tokens(tokens, words);
   ggml_opt_result_t result = ggml_opt_result_init();
