@@ -80,6 +80,8 @@ CASES = [
     ("memory", "judge", (2, {0: 164 * MIB, 1: 90 * MIB}, [100 * MIB] * 2, 115 * MIB, 100 * MIB),
      [(2, {0: 165 * MIB, 1: 90 * MIB}, [100 * MIB] * 2, 100 * MIB, 100 * MIB),
       (2, {0: 100 * MIB, 1: 90 * MIB}, [100 * MIB] * 2, 116 * MIB, 100 * MIB)]),
+    ("memory", "judge_adapters", ("layers", 3900 * MIB, 3850 * MIB),
+     [("layers", 4100 * MIB, 4050 * MIB), ("none", 5100 * MIB, 5000 * MIB), ("none", 5200 * MIB, 5190 * MIB)]),
     ("optimizers", "judge", updates(), [updates(ours=0.9), updates(rival=1.1), updates(ours=0.8, cached=1.05)]),
     ("plan", "judge", (PLAN.format(0.4, 1.9, 1.9),),
      [(PLAN.format(0.6, 1.9, 1.9),), (PLAN.format(0.4, 2.1, 1.9),), (PLAN.format(0.4, 1.9, 2.1),)]),
