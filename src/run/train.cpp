@@ -343,7 +343,7 @@ class Run {
     if (!rows.empty()) log_->note(rows);
     if (config_.by_tokens()) {
       log_->note("loss: mean over the targets of a step (loss_average: \"tokens\")");
-    } else if (!rows.empty()) {
+    } else if (!rows.empty() && data_->texts() == 1) {
       log_->note("loss: mean over micro-batches (loss_average: \"tokens\" averages over targets)");
     }
     if (use_ == TextUse::masked && keys().sample_tokens > 0) {

@@ -94,6 +94,51 @@ static void holds(const run* r, const float* values, size_t count, const char* w
   check(r->count == count && memcmp(r->infer, values, count * sizeof(float)) == 0, what);
 }
 
+/* With the key "inferred", inference computes the losses of single targets, whatever the loss adds
+ * up: their sum over the three targets is three times the loss of the evaluation. */
+static void infer_losses(void) {
+  static const char config[] =
+      "{\"train_micro_batch_size_per_gpu\": 1, \"inferred\": \"token_losses\", \"run\": "
+      "{\"sequence\": "
+      "4}, \"model\": {\"family\": \"gpt\", \"vocab\": 8, \"layers\": 1, \"hidden\": 8, \"heads\": "
+      "1}}";
+  const int64_t dims[] = {4};
+  int32_t tokens[] = {1, 2, 3, 4}, targets[] = {2, 3, -100, 5}, values[VALUES];
+  ds_graph* graph = NULL;
+  ds_engine* engine = NULL;
+  ds_tensor *batch[2] = {NULL, NULL}, *out = NULL;
+  const ds_tensor* inputs[2];
+  void* data = NULL;
+  const float* losses;
+  int64_t shape[2];
+  size_t rank = 0;
+  double mean = 0;
+  check_ok(ds_graph_from_config(config, 1, &graph), "graph");
+  check_ok(ds_engine_create(NULL, config, graph, NULL, &engine), "engine");
+  check_ok(ds_tensor_create(DS_DTYPE_I32, dims, 1, NULL, tokens, NULL, &batch[0]), "tokens");
+  check_ok(ds_tensor_create(DS_DTYPE_I32, dims, 1, NULL, targets, NULL, &batch[1]), "targets");
+  inputs[0] = batch[0];
+  inputs[1] = batch[1];
+  check_ok(ds_eval_batch(engine, inputs, 2, NULL, &mean), "evaluate");
+  check_ok(ds_infer(engine, inputs, 2, NULL, &out), "infer");
+  check_ok(ds_tensor_info(out, NULL, shape, NULL, 2, &rank, NULL, &data), "info");
+  losses = data;
+  check(rank == 1 && shape[0] == 4 && losses[2] == 0, "one loss for each row");
+  mean -= ((double)losses[0] + losses[1] + losses[3]) / 3;
+  check(mean < 1e-6 && mean > -1e-6, "the mean of the losses is the loss");
+  ds_tensor_destroy(out);
+  ds_tensor_destroy(batch[0]);
+  ds_tensor_destroy(batch[1]);
+  ds_engine_destroy(engine);
+  ds_graph_destroy(graph);
+  engine = NULL;
+  graph = make_graph(values, NULL, 0);
+  check_error(ds_engine_create(NULL, "{\"train_batch_size\": 3, \"inferred\": \"token_losses\"}",
+                               graph, NULL, &engine),
+              DS_ERROR_CONFIG, "inferred: \"token_losses\" needs a cross_entropy; graph 'outputs'");
+  ds_graph_destroy(graph);
+}
+
 int main(void) {
   static const int x[] = {X, X}, target[] = {TARGET}, w[] = {W, X}, b[] = {B, B}, loss[] = {LOSS},
                    out[] = {OUT, OUT};
@@ -104,6 +149,7 @@ int main(void) {
   ds_engine* engine = NULL;
   run plain, r;
   int i;
+  infer_losses();
   for (i = 0; i < ROWS * IN; ++i) x_data[i] = (float)(i % 5) / 4 - 0.5f;
   for (i = 0; i < ROWS * WIDE; ++i) target_data[i] = (float)(i % 3);
   plain = train(NULL, 0);
