@@ -310,7 +310,7 @@ TEST_F(GgufModels, WrongModelsAreRefusedByName) {
        "rope.scaling.factor' must be a positive number, got -4"},
       {[&](auto& h) { set(h, "llama.rope.dimension_count", GgufValue::u32(2)); },
        DS_ERROR_UNSUPPORTED, "rope.dimension_count' must be 4, the width of a head, got 2"},
-      {[&](auto& h) { h.metadata.emplace_back("llama.attention.value_length", GgufValue::u32(8)); },
+      {[&](auto& h) { set(h, "llama.attention.value_length", GgufValue::u32(8)); },
        DS_ERROR_UNSUPPORTED, "attention.value_length' must be 4, the width of a head, got 8"},
       {[&](auto& h) { h.metadata.emplace_back("split.count", GgufValue::u32(3)); },
        DS_ERROR_UNSUPPORTED, "key 'split.count' must be 1, got 3: join the parts"},
@@ -379,11 +379,10 @@ TEST_F(GgufModels, AFileIsReadLikeItsFolder) {
 // Without a type the new file has what the old one has.
 TEST_F(GgufModels, AFileBecomesAnother) {
   const std::string file = recorded_gguf("llama");
-  const std::string again = convert(file, "again.gguf"),
-                    small = convert(file, "small.gguf", "q8_0");
+  const std::string again = convert(file, "again.gguf"), large = convert(file, "large.gguf", "f32");
   const auto before = open_folder_source(file), after = open_folder_source(again);
   for (ParamId p : before->names.ids()) EXPECT_EQ(values_of(*before, p), values_of(*after, p));
-  EXPECT_LT(std::filesystem::file_size(small), std::filesystem::file_size(again));
+  EXPECT_GT(std::filesystem::file_size(large), std::filesystem::file_size(again));
   EXPECT_EQ(open_tokenizer(again)->encode("two texts"), open_tokenizer(file)->encode("two texts"));
 }
 
@@ -412,7 +411,7 @@ TEST_F(GgufModels, ValuesBeyondATypeAreRefusedByName) {
   write_file_atomic(from + "/model.safetensors", bytes);
   for (const char* type : {"f16", "q8_0"})
     expect_names(message_of([&] { convert(from, "x.gguf", type); }, DS_ERROR_CONFIG),
-                 {"element 0 of tensor 'blk.0.attn_v.weight' is 1e+07, which",
+                 {"element 0 of tensor 'blk.0.attn_v.weight' is 10000000, which",
                   "cannot hold: give the type bf16 or f32"});
   EXPECT_FALSE(name_exists(folder_ / "x.gguf"));
   convert(from, "x.gguf", "bf16");
