@@ -37,6 +37,11 @@ class MergedSource : public StateSource {
   MergedSource(const std::string& adapter, const std::string& base, bool subtract)
       : keys_(read_adapter_config(adapter)), sign_(subtract ? -1 : 1) {
     keys_.folder = adapter;
+    if (subtract && keys_.use_dora)
+      raise(DS_ERROR_UNSUPPORTED,
+            "'{}' is an adapter of DoRA (use_dora): the merged weights do not have the norms that "
+            "they were divided by, so it cannot be taken out; its base is '{}'",
+            adapter, adapter_base(adapter));
     const HfModel model = build_hf_model(base, 1, 1);
     with_ = add_adapters(model.graph, keys_);
     const ParamTable own(model.graph), all(with_);
@@ -57,11 +62,6 @@ class MergedSource : public StateSource {
               "values that it replaced are unknown",
               adapter, TensorName(own.names[p]));
     }
-    if (subtract && keys_.use_dora)
-      raise(DS_ERROR_UNSUPPORTED,
-            "'{}' is an adapter of DoRA (use_dora): the merged weights do not have the norms that "
-            "they were divided by, so it cannot be taken out; its base is '{}'",
-            adapter, adapter_base(adapter));
     find_transposed();
   }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -69,23 +70,24 @@ std::vector<float> norms_of(const Graph& graph, const Node& node, Runtime& runti
 
 }  // namespace
 
+// All norms are computed before the first magnitude is written, since parameters cannot be read
+// between a write and refresh_params().
 void set_magnitudes(const Graph& graph, Runtime& runtime, StateStore& store) {
-  IdVector<ParamId, char> done(graph.params.size(), 0);
-  bool any = false;
+  std::map<ParamId, std::vector<float>> norms;
   for (const Node& node : graph.nodes) {
     if (node.op != "dora") continue;
     const ParamId m = param_of(graph, node.in[2]);
-    if (done[m]) continue;
-    done[m] = 1;
-    any = true;
+    if (norms.contains(m)) continue;
     const Node& norm = graph.nodes[graph.values[node.in[3]].producer];
-    const std::vector<float> norms = norms_of(graph, norm, runtime, store);
+    norms[m] = norms_of(graph, norm, runtime, store);
+  }
+  for (const auto& [m, values] : norms) {
     const auto [begin, count] = store.local_range(m);
     store.write_local(
         m, kMasterName,
-        std::span(norms).subspan(static_cast<size_t>(begin), static_cast<size_t>(count)));
+        std::span(values).subspan(static_cast<size_t>(begin), static_cast<size_t>(count)));
   }
-  if (any) store.refresh_params();
+  if (!norms.empty()) store.refresh_params();
 }
 
 }  // namespace ds
