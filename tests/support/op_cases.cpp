@@ -20,7 +20,6 @@ class CaseBuilder {
   void build() {
     embedding();
     linear();
-    dora();
     layer_norm();
     rms_norm();
     elementwise();
@@ -32,6 +31,7 @@ class CaseBuilder {
     cached_attention();
     losses();
     softmax();
+    dora();
   }
 
  private:
