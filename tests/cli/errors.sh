@@ -135,7 +135,7 @@ refused 1 "$damaged" convert m.gguf target
 refused 1 "no recorded numbers: './golden.json' does not exist" verify m.gguf
 refused 1 "m.gguf' is a GGUF file, which becomes a model folder or another GGUF file .to .model. or .gguf.., got .fp32." \
   convert m.gguf target --to fp32
-refused 1 "the base of adapter 'adapter' must be a model folder or a GGUF file, got ''; name it with like" \
+refused 1 "the base of adapter 'adapter' must be a model folder or a GGUF file, got ''; name it with --base or --like" \
   convert adapter target.gguf
 everywhere "a safetensors file" weights.safetensors
 everywhere "is an adapter of PEFT" adapter
