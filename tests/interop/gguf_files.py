@@ -92,7 +92,9 @@ def configuration(draw, family):
     if family == "gemma2":
         own |= {"query_pre_attn_scalar": width, "sliding_window": 32, "tie_word_embeddings": True}
     if family == "phi3":
-        own |= {"original_max_position_embeddings": 64, "sliding_window": draw.choice([None, 32])}
+        # llama.cpp chooses between the factors by the size of its cache, at least 256 tokens, and not by that of the text; it does not
+        # apply the window, which is longer than the texts here.
+        own |= {"original_max_position_embeddings": 256, "max_position_embeddings": 512, "sliding_window": draw.choice([None, 96])}
         if draw.random() < 0.5:
             rope = {"rope_type": "longrope", "rope_theta": theta, "long_factor": [1.5 + i for i in range(width // 2)],
                     "short_factor": [1.0 + i / 8 for i in range(width // 2)]}

@@ -67,7 +67,8 @@ void check_options(const HfConfig& config, const GgufFamily& family, int64_t wid
     if (config.flag("scale_attn_by_inverse_layer_idx"))
       refuse_value("scale_attn_by_inverse_layer_idx", "false", "true");
   }
-  const bool own_window = family.model_type == "gemma2" || family.model_type == "phi3";
+  // llama.cpp reads the window of phi3, but does not apply it.
+  const bool own_window = family.model_type == "gemma2";
   const bool qwen = family.architecture.starts_with("qwen");
   if (own_window || config.size_or("sliding_window", 0) == 0 ||
       (qwen && !config.flag("use_sliding_window")))
