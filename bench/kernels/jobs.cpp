@@ -145,6 +145,18 @@ void activation_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   }
 }
 
+// Adds the operations of adapters with magnitudes (DoRA).
+void magnitude_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
+  constexpr int64_t kRank = 16;
+  TensorType x = tensor(t, {s.rows, s.width}), w = tensor(t, {s.width, s.width}),
+             a = tensor(t, {kRank, s.width}), b = tensor(t, {s.width, kRank}),
+             m = tensor(t, {s.width});
+  jobs.push_back({"dora_norm", "dora_norm", {{"factor", 2.0}}, {w, a, b}, {m}});
+  jobs.push_back({"dora", "dora", {}, {x, x, m, m}, {x}});
+  jobs.push_back({"dora_dx", "dora_dx", {}, {x, m, m}, {x, x}});
+  jobs.push_back({"dora_dm", "dora_dm", {}, {x, x, x, m}, {m}});
+}
+
 // Adds operations that GPT-2 lacks and Llama or mixtures of experts have, with heads as wide as
 // those of attention.
 void gated_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
@@ -234,6 +246,7 @@ std::vector<Job> jobs(const Shape& shape) {
     row_jobs(shape, t, all);
     activation_jobs(shape, t, all);
     gated_jobs(shape, t, all);
+    magnitude_jobs(shape, t, all);
     update_jobs(shape, t, all);
     quantize_jobs(shape, t, all);
     for (size_t i = first; i < all.size(); ++i) {

@@ -46,6 +46,11 @@ TEST(Gradient, EveryBackwardRuleMatchesFiniteDifferences) {
     for (size_t i = 0; i < in.size(); ++i) run.set(in[i], c.in[i]);
     if (target.exists()) run.set(target, random_tensor(DS_DTYPE_F64, run.at(target).dims(), 77));
     for (size_t i = 0; i < wrt.size(); ++i) {
+      // The norms that magnitudes are divided by count as constants, as in PEFT.
+      if (c.op == "dora" && i == 3) {
+        EXPECT_FALSE(grads[i].exists()) << c.label();
+        continue;
+      }
       ASSERT_TRUE(grads[i].exists()) << c.label();
       EXPECT_LT(gradient_error(run, graph, loss, wrt[i], grads[i]), 1e-7)
           << c.label() << " by operand " << i;
