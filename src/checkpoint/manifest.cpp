@@ -115,6 +115,7 @@ void parse_base(Manifest& m, const Json* base) {
     if (base->at(member).string().empty())
       raise(DS_ERROR_CORRUPT, "base.{} must not be empty, got \"\"", member);
   }
+  base->at("adapters").object();
   m.info.base = *base;
 }
 

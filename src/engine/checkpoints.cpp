@@ -60,6 +60,7 @@ CheckpointInfo Checkpoints::info_of(const Json& client, const std::string& tag) 
   CheckpointInfo info;
   if (!base_.is_null() && base_unchanged()) {
     info.base = base_;
+    info.base.set("adapters", product_keys(runtime_.config().get<AdapterKeys>()));
     for (ParamId p : store_.param_names().ids())
       info.left_out.push_back(!is_adapter_param(store_.param_names()[p]) &&
                               !store_.zero().trained.begun[p]);
@@ -219,7 +220,9 @@ void Checkpoints::save_weights(const std::string& folder, const std::string& lik
         "name its module in adapter.modules_to_save, or save a checkpoint",
         TensorName(names[p]));
   }
-  const std::string base = base_.is_null() ? like : base_.at("folder").string();
+  // A base that was drawn at random has no folder.
+  const bool drawn = base_.is_null() && runtime_.config().model.init == "random";
+  const std::string base = drawn ? "" : base_.is_null() ? like : base_.at("folder").string();
   save_adapter(store_, keys, folder, base);
   for (const AdapterKeys& other : keys.others)
     save_adapter(store_, other, folder + "/" + other.name, base);
@@ -236,6 +239,7 @@ void Checkpoints::provide_base(const std::string& path) {
     base_ = {};
     return;
   }
+  check_product_keys(runtime_.config().get<AdapterKeys>(), base.at("adapters"), path);
   const std::string &folder = base.at("folder").string(), &hash = base.at("hash").string();
   // A base that has moved is named by the configuration; its hash must be the same.
   const std::string& named = runtime_.config().model.folder;
@@ -358,9 +362,9 @@ void Checkpoints::tell_differences(const std::string& path, const CheckpointInfo
     log_line(
         LogLevel::warning,
         fmt::format(
-            "checkpoint '{}' has another numerics key: {}: what follows will agree, but not bit "
+            "checkpoint '{}' has another numerics key: {}: what follows will agree{}, but not bit "
             "for bit",
-            path, parts));
+            path, parts, parts.starts_with("model ") ? " as far as the model is the same" : ""));
   }
   if (dropped) {
     log_line(LogLevel::warning,

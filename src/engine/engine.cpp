@@ -342,6 +342,9 @@ double Engine::eval_batch(std::span<const InputView> inputs, const StreamRef& st
       [&] { runtime_.data_ranks().all_gather(&own, all.data(), sizeof own, "eval loss"); });
   double sum = 0, weights = 0;
   for (const EvalLeaf& leaf : all) {
+    if (leaf.adapter != own.adapter)
+      raise(DS_ERROR_STATE, "ranks have chosen different adapters: number {} here, {} on another",
+            own.adapter, leaf.adapter);
     if (leaf.weight == 0) continue;
     sum += static_cast<double>(leaf.weight) * static_cast<double>(leaf.loss);
     weights += leaf.weight;
@@ -356,7 +359,7 @@ EvalLeaf Engine::eval_alone(std::span<const InputView> inputs, const StreamRef& 
   const ProgramKey key(ProgramKind::eval, adapter_);
   int64_t n = check_inputs(plan_.program(key), inputs, 1, stream);
   control_.begin_evaluation();
-  EvalLeaf own;
+  EvalLeaf own{.adapter = adapter_};
   runtime_.guarded([&] {
     executor(key).set_extent(MicroId(0), n);
     put_inputs(inputs, 0, 1, n, stream);

@@ -41,6 +41,8 @@ using PairRewards = std::array<float, 4>;
 // its targets.
 struct EvalLeaf {
   float loss = 0, weight = 1;
+  // The number of the adapter that was chosen.
+  int32_t adapter = 0;
   PairRewards rewards = {};
 };
 

@@ -307,4 +307,38 @@ int adapter_number(const AdapterKeys& keys, const std::string& name) {
         fmt::format("{}", fmt::join(names, ", ")));
 }
 
+namespace {
+
+constexpr const char* kProductKeys[] = {"r",        "lora_alpha",   "use_rslora",
+                                        "use_dora", "rank_pattern", "alpha_pattern"};
+
+}  // namespace
+
+Json product_keys(const AdapterKeys& keys) {
+  Json out;
+  for (int number : adapter_numbers(keys)) {
+    if (number == kNoAdapterNumber) continue;
+    const AdapterKeys& one = adapter_of(keys, number);
+    const Json all = adapter_json(one);
+    Json part;
+    for (const char* key : kProductKeys) part.set(key, all.at(key));
+    out.set(one.name, std::move(part));
+  }
+  return out;
+}
+
+void check_product_keys(const AdapterKeys& keys, const Json& saved, const std::string& path) {
+  const Json now = product_keys(keys);
+  for (const auto& [name, theirs] : saved.object()) {
+    const Json* ours = now.find(name);
+    for (const char* key : kProductKeys) {
+      if (!ours || theirs.at(key).dump() == ours->at(key).dump()) continue;
+      raise(DS_ERROR_CONFIG,
+            "{}: adapter '{}' was saved in checkpoint '{}' with {}, but has {} now, in the "
+            "configuration or in the adapter_config.json of its folder",
+            KeyName(kSection + key), name, path, theirs.at(key).dump(), ours->at(key).dump());
+    }
+  }
+}
+
 }  // namespace ds

@@ -77,6 +77,12 @@ void complete_adapter(Config& config);
 // Returns the values of PEFT's keys, as adapter_config.json has them.
 Json adapter_json(const AdapterKeys& keys);
 
+// Returns, by name, the keys on which the product of each adapter depends besides its tensors.
+Json product_keys(const AdapterKeys& keys);
+// Throws DS_ERROR_CONFIG if an adapter has another of these keys than `saved`, which
+// product_keys() made when checkpoint `path` was saved.
+void check_product_keys(const AdapterKeys& keys, const Json& saved, const std::string& path);
+
 // The folder of an adapter and the name that it gets.
 struct NamedFolder {
   std::string name, folder;
