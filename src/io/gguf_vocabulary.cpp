@@ -49,6 +49,15 @@ void read_kinds(const GgufHeader& header, GgufVocabulary& out) {
   }
 }
 
+// Returns the id that sentencepiece gives a special token that the file does not name, as
+// llama.cpp assumes, or nothing.
+std::optional<int64_t> usual_id(const GgufVocabulary& vocabulary, std::string_view name) {
+  const int64_t id = name == "unk" ? 0 : name == "bos" ? 1 : name == "eos" ? 2 : -1;
+  if (vocabulary.model != "llama" || id < 0 || id >= std::ssize(vocabulary.kinds)) return {};
+  const TokenKind wanted = name == "unk" ? TokenKind::unknown : TokenKind::control;
+  return vocabulary.kinds[static_cast<size_t>(id)] == wanted ? std::optional(id) : std::nullopt;
+}
+
 template <typename Element>
 GgufValue list_of(GgufKind kind, std::vector<Element> elements) {
   return {kind, true, std::move(elements)};
@@ -80,7 +89,8 @@ GgufVocabulary read_vocabulary(const GgufHeader& header) {
   out.merges = gguf_texts(header, kPrefix + "merges");
   for (const auto& [name, spelling] : kSpecialNames) {
     const std::string key = special_key(spelling);
-    const std::optional<int64_t> id = gguf_integer(header, key);
+    std::optional<int64_t> id = gguf_integer(header, key);
+    if (!id) id = usual_id(out, name);
     // -1 and its unsigned forms mean that there is no such token.
     if (!id || *id == -1 || *id == UINT32_MAX) continue;
     out.special.emplace_back(name, checked_gguf_integer(key, *id, 0, std::ssize(out.tokens) - 1));

@@ -308,6 +308,21 @@ TEST_F(AdapterEngine, AChangedBaseIsRefusedByName) {
   });
 }
 
+// With another factor the saved matrices would be another adapter.
+TEST_F(AdapterEngine, ACheckpointOfAnotherFactorIsRefusedByName) {
+  run(case_.config(0, 1), 1, [&](Engine& engine) {
+    load(engine);
+    train(engine, 1);
+    engine.checkpoints().save(folder_ / "saved");
+  });
+  Config config = case_.config(3, 2);
+  config.get<AdapterKeys>().alpha += 1;
+  run(config, 2, [&](Engine& engine) {
+    expect_names(message_of([&] { engine.checkpoints().load(folder_ / "saved"); }, DS_ERROR_CONFIG),
+                 {"adapter.lora_alpha: adapter 'default' was saved in checkpoint", "saved/step-"});
+  });
+}
+
 // A base that the host has changed is no longer that of the folder, so it is stored.
 TEST_F(AdapterEngine, ABaseThatWasWrittenIsStored) {
   run(case_.config(0, 1), 1, [&](Engine& engine) {

@@ -10,6 +10,7 @@
 #include "checkpoint/convert.h"
 #include "checkpoint/fake_state.h"
 #include "checkpoint/folder_source.h"
+#include "checkpoint/gguf/model.h"
 #include "checkpoint/gguf/tokenizer_import.h"
 #include "checkpoint/model_folder.h"
 #include "core/base/json.h"
@@ -312,12 +313,56 @@ TEST_F(GgufModels, WrongModelsAreRefusedByName) {
        DS_ERROR_UNSUPPORTED, "rope.dimension_count' must be 4, the width of a head, got 2"},
       {[&](auto& h) { set(h, "llama.attention.value_length", GgufValue::u32(8)); },
        DS_ERROR_UNSUPPORTED, "attention.value_length' must be 4, the width of a head, got 8"},
+      {[&](auto& h) { h.metadata.emplace_back("llama.attention.causal", GgufValue::flag(false)); },
+       DS_ERROR_UNSUPPORTED, "key 'llama.attention.causal' must be true, got false"},
+      {[&](auto& h) {
+         h.metadata.emplace_back("llama.rope.scaling.attn_factor", GgufValue::f32(2));
+       },
+       DS_ERROR_UNSUPPORTED, "rope.scaling.attn_factor' must be 1 without yarn, got 2"},
       {[&](auto& h) { h.metadata.emplace_back("split.count", GgufValue::u32(3)); },
        DS_ERROR_UNSUPPORTED, "key 'split.count' must be 1, got 3: join the parts"},
       {[&](auto& h) { set(h, "general.type", GgufValue::text("mmproj")); }, DS_ERROR_UNSUPPORTED,
        "key 'general.type' must be model, got 'mmproj'"}};
   for (const Case& one : cases)
     expect_names(refusal(changed(one.change), "x", one.status), {"changed.gguf", one.what});
+}
+
+// In llama.cpp a factor without a type is linear, and rope.scale_linear is its older name.
+TEST_F(GgufModels, AFactorWithoutATypeIsLinear) {
+  for (const char* name : {"llama.rope.scaling.factor", "llama.rope.scale_linear"}) {
+    const std::string path = changed([&](GgufHeader& header) {
+      std::erase_if(header.metadata,
+                    [](const auto& pair) { return pair.first.starts_with("llama.rope.scaling."); });
+      header.metadata.emplace_back(name, GgufValue::f32(2.5));
+    });
+    const Json scaling = read_gguf_model(path).config.at("rope_scaling");
+    EXPECT_EQ(scaling.at("rope_type").string(), "linear");
+    EXPECT_EQ(scaling.at("factor").number(), 2.5);
+  }
+}
+
+TEST_F(GgufModels, VocabulariesBesideMergesKeepTheirTokens) {
+  const std::string folder = kTestData + "tokenizers/gpt2_pair";
+  const Json vocabulary = Json::parse(read_file(folder + "/vocab.json"));
+  const GgufVocabulary got =
+      import_tokenizer(folder, static_cast<int64_t>(vocabulary.object().size()) + 8);
+  for (const auto& [token, id] : vocabulary.object())
+    EXPECT_EQ(got.tokens[static_cast<size_t>(id.integer())], token);
+}
+
+TEST_F(GgufModels, StepsBesidePiecesAreRefusedByName) {
+  const std::string text = read_file(kTestData + "tokenizers/llama2/tokenizer.json");
+  Json tokenizer = Json::parse(text);
+  tokenizer.set("pre_tokenizer", Json::parse(R"({"type": "Metaspace", "replacement": "\u2581",
+      "prepend_scheme": "always", "split": false})"));
+  tokenizer.set("normalizer", Json());
+  write_file_atomic(folder_ / "tokenizer.json", tokenizer.dump());
+  EXPECT_EQ(import_tokenizer(folder_.path(), 1024).add_space, true);
+  tokenizer.set("normalizer", Json::parse(R"({"type": "Sequence", "normalizers": [
+      {"type": "Lowercase"}]})"));
+  write_file_atomic(folder_ / "tokenizer.json", tokenizer.dump());
+  expect_names(message_of([&] { import_tokenizer(folder_.path(), 1024); }, DS_ERROR_UNSUPPORTED),
+               {folder_.path(), "normalizer 'Lowercase' of its tokenizer cannot be expressed"});
 }
 
 // A refusal of the tokenizer leaves no weights, either.

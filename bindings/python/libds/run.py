@@ -241,8 +241,8 @@ def checkpoint_info(path: Path) -> dict[str, Any]:
 
 
 @checked
-def convert_checkpoint(source: Path, target: Path, to: str = "libds", **options: Any) -> dict[str, Any]:
-    """Converts a checkpoint of DeepSpeed or libds to the form "libds", "universal" or "fp32". The options are those of ds.h."""
+def convert_checkpoint(source: Path, target: Path, to: str | None = None, **options: Any) -> dict[str, Any]:
+    """Converts a checkpoint, a model folder, an adapter or a GGUF file to another form; None chooses it by the names. The options are those of ds.h."""
     text = lowlevel.checkpoint_convert(os.fspath(source), os.fspath(target), options_text(to=to, **options))
     return json.loads(text)
 

@@ -206,6 +206,9 @@ GgufModelKeys gguf_model_keys(const Json& document) {
 Json gguf_config(const GgufHeader& header, const ReadFactors& read) {
   check_kind(header);
   const GgufFamily& family = gguf_family(header);
+  const std::string causal = std::string(family.architecture) + ".attention.causal";
+  if (!gguf_flag(header, causal).value_or(true))
+    raise(DS_ERROR_UNSUPPORTED, "key '{}' must be true, got false", causal);
   Json config = Json::Object{{"architectures", Json::Array{std::string(family.class_name)}},
                              {"model_type", std::string(family.model_type)}};
   read_rows(header, family, config);

@@ -106,15 +106,21 @@ void add_yarn(const RopeObject& rope, const std::string& prefix, GgufMetadata& o
   }
 }
 
-// longrope's default magnitude is sqrt(1 + ln(s) / ln(original)) for s times as many positions.
+constexpr const char* kAttentionFactor = "rope.scaling.attn_factor";
+
+// Returns longrope's default magnitude, sqrt(1 + ln(s) / ln(original)) for s times as many
+// positions.
+double longrope_magnitude(double positions, double original) {
+  const double scale = positions / original;
+  return scale > 1 ? std::sqrt(1 + std::log(scale) / std::log(original)) : 1;
+}
+
 void add_longrope(const RopeObject& rope, const std::string& prefix, GgufModelKeys& out) {
   rope.refuse("attention_factor");
   rope.refuse("factor");
   const auto positions = static_cast<double>(rope.config.size("max_position_embeddings"));
-  const double scale = positions / rope.original();
-  const double magnitude =
-      scale > 1 ? std::sqrt(1 + std::log(scale) / std::log(rope.original())) : 1;
-  out.metadata.emplace_back(prefix + "rope.scaling.attn_factor", GgufValue::f32(magnitude));
+  out.metadata.emplace_back(prefix + kAttentionFactor,
+                            GgufValue::f32(longrope_magnitude(positions, rope.original())));
   out.factors.emplace_back(kLongFactors, rope.numbers("long_factor"));
   out.factors.emplace_back(kShortFactors, rope.numbers("short_factor"));
 }
@@ -156,22 +162,45 @@ std::optional<double> positive_of(const GgufHeader& header, const std::string& k
   return value ? std::optional(checked_gguf_positive(key, *value)) : std::nullopt;
 }
 
+// Returns the factor of positions. rope.scale_linear is its name in older files.
+double scaling_factor(const GgufHeader& header, const std::string& prefix) {
+  const std::optional<double> factor = positive_of(header, prefix + "rope.scaling.factor");
+  return factor ? *factor : positive_of(header, prefix + "rope.scale_linear").value_or(1);
+}
+
+// The magnitude is given in config.json only if it is not the usual one.
+Json read_longrope(const GgufHeader& header, const std::string& prefix, const Json& config,
+                   const ReadFactors& read) {
+  Json out = Json::Object{{"type", "longrope"},
+                          {"long_factor", factor_list(read(kLongFactors))},
+                          {"short_factor", factor_list(read(kShortFactors))}};
+  const Json* original = config.find("original_max_position_embeddings");
+  const double positions = config.at("max_position_embeddings").number(),
+               usual = longrope_magnitude(positions, original ? original->number() : positions),
+               given = positive_of(header, prefix + kAttentionFactor).value_or(1);
+  if (std::abs(given - usual) > 1e-5 * usual) out.set("attention_factor", given);
+  return out;
+}
+
 // Returns the object rope_scaling, or null if the file scales nothing.
 Json read_scaling(const GgufHeader& header, const std::string& prefix, double theta,
-                  const ReadFactors& read) {
+                  const Json& config, const ReadFactors& read) {
   if (header.find(kFrequencies)) return llama3_object(kFrequencies, read(kFrequencies), theta);
-  if (header.find(kLongFactors))
-    return Json::Object{{"type", "longrope"},
-                        {"long_factor", factor_list(read(kLongFactors))},
-                        {"short_factor", factor_list(read(kShortFactors))}};
-  const std::string key = prefix + "rope.scaling.type";
-  const std::string type = gguf_text(header, key).value_or("none");
+  if (header.find(kLongFactors)) return read_longrope(header, prefix, config, read);
+  const std::string key = prefix + "rope.scaling.type", attention = prefix + kAttentionFactor;
+  const double factor = scaling_factor(header, prefix);
+  // As in llama.cpp, a factor without a type is linear.
+  const std::string type = gguf_text(header, key).value_or(factor == 1 ? "none" : "linear");
+  const double magnitude = positive_of(header, attention).value_or(1);
+  if (magnitude != 1 && type != "yarn")
+    raise(DS_ERROR_UNSUPPORTED, "key '{}' must be 1 without yarn, got {}", attention, magnitude);
   if (type == "none") return {};
   if (type != "linear" && type != "yarn")
     raise(DS_ERROR_UNSUPPORTED, "key '{}' must be none, linear or yarn, got '{}'", key, type);
   Json out = Json::Object{{"rope_type", type}};
-  out.set("factor", positive_of(header, prefix + "rope.scaling.factor").value_or(1));
+  out.set("factor", factor);
   if (type == "linear") return out;
+  if (magnitude != 1) out.set("attention_factor", magnitude * (1 + 0.1 * std::log(factor)));
   const std::string original = prefix + "rope.scaling.original_context_length";
   if (auto value = gguf_integer(header, original))
     out.set("original_max_position_embeddings",
@@ -233,7 +262,7 @@ void read_rope_keys(const GgufHeader& header, const GgufFamily& family, int64_t 
     raise(DS_ERROR_UNSUPPORTED, "key '{}' must be {}, the width of a head, got {}", key, width,
           rotated);
   }
-  if (Json scaling = read_scaling(header, prefix, theta, read); !scaling.is_null())
+  if (Json scaling = read_scaling(header, prefix, theta, config, read); !scaling.is_null())
     config.set("rope_scaling", std::move(scaling));
 }
 

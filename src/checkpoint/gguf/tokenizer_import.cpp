@@ -137,8 +137,8 @@ class TokenizerImport {
   void take_pair() {
     begin("gpt2", 0);
     out_.pre = "gpt-2";
-    for (const auto& [token, id] : read_json(path("vocab.json")).object())
-      put(id.integer(), token, TokenKind::normal);
+    const Json vocabulary = read_json(path("vocab.json"));
+    for (const auto& [token, id] : vocabulary.object()) put(id.integer(), token, TokenKind::normal);
     std::istringstream lines(read_text(path("merges.txt")));
     std::string line;
     while (std::getline(lines, line)) {
@@ -253,9 +253,30 @@ class TokenizerImport {
       out_.add_eos = value->boolean();
     const Json* post = tokenizer.find("post_processor");
     if (post && post->is_object()) read_processor(*post);
-    if (const Json* form = tokenizer.find("normalizer"); pieces() && form)
-      out_.add_space = form->dump().find("Prepend") != std::string::npos ||
-                       tokenizer.at("pre_tokenizer").dump().find("\"first\"") != std::string::npos;
+    if (const Json* form = tokenizer.find("normalizer"); pieces() && form) {
+      check_steps(*form, "normalizer");
+      check_steps(tokenizer.at("pre_tokenizer"), "pre_tokenizer");
+      const std::string cut = tokenizer.at("pre_tokenizer").dump();
+      auto has = [&](const char* text) { return cut.find(text) != std::string::npos; };
+      out_.add_space = form->dump().find("Prepend") != std::string::npos || has("\"first\"") ||
+                       has("\"always\"");
+    }
+  }
+
+  // Throws for a step that llama.cpp does not take with the pieces of sentencepiece.
+  void check_steps(const Json& step, const char* member) const {
+    if (!step.is_object()) return;
+    const std::string& type = step.at("type").string();
+    for (const char* list : {"normalizers", "pretokenizers"}) {
+      const Json* parts = step.find(list);
+      for (size_t i = 0; parts && i < parts->array().size(); ++i)
+        check_steps(parts->array()[i], member);
+    }
+    for (const char* known : {"Sequence", "Prepend", "Replace", "Metaspace", "Split"}) {
+      if (type == known) return;
+    }
+    raise(DS_ERROR_UNSUPPORTED, "{}: {} '{}' of its tokenizer cannot be expressed in a GGUF file",
+          folder_, member, type);
   }
 
   void read_processor(const Json& processor) {
