@@ -142,7 +142,7 @@ bool all_have_left() {
 // whose group has failed calls it only if all others are about to do so, too; otherwise the process
 // exits without calling it, and mpirun or srun then ends the job.
 void finalize() {
-  constexpr std::chrono::milliseconds kPatience{2000}, kNap{5};
+  constexpr std::chrono::milliseconds kPatience{5000}, kNap{5};
   if (getpid() != process) return;
   std::lock_guard lock(mutex);
   int done = 0;
