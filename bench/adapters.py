@@ -15,10 +15,9 @@ import platform
 import re
 import resource
 import sys
-import time
 
 import verdict
-from train_step import Side, build
+from train_step import Side, build, serve_steps
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MODES = ("bf16", "f32", "bf16+compile", "f32+compile")
@@ -40,20 +39,7 @@ def peft_side(name, threads, mode):
     forward = torch.compile(model) if "compile" in mode else model
     tokens = torch.randint(0, vocab, (ROWS, SEQ))
 
-    def step():
-        begin = time.perf_counter()
-        loss = forward(input_ids=tokens, labels=tokens).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(trained, 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=False)
-        loss.item()
-        return time.perf_counter() - begin
-
-    step(), step()
-    print("ready", flush=True)
-    for _ in sys.stdin:
-        print(f"{step():.6f}", flush=True)
+    serve_steps(lambda: forward(input_ids=tokens, labels=tokens).loss, trained, optimizer)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"peft {peft.__version__} on torch {torch.__version__} {name} {mode} peakRSS {peak:.2f} GiB")
 
@@ -99,7 +85,7 @@ def row(what, mine, other):
 
 
 def judge(bars, ratio, full, judged):
-    """ratio: by mode, and full: of the full step; pairs of wall and CPU, of which `judged` counts."""
+    """ratio (by mode) and full (of the full step) are pairs of wall and CPU; the one at index `judged` counts."""
     eager, compiled = min(ratio[mode][judged] for mode in MODES[:2]), min(ratio[mode][judged] for mode in MODES[2:])
     print(f"libds is {eager:.2f} x the faster eager mode ({bars.least('libds / PEFT eager', eager, 2)}), {compiled:.2f} x the faster "
           f"compiled mode ({bars.least('libds / PEFT compiled', compiled, 1.6)})")

@@ -67,7 +67,7 @@ def compile_driver(folder):
 
 
 def judge(bars, ours, theirs, peaks, judged):
-    """ours, theirs: wall and CPU seconds, of which `judged` counts; peaks: GiB of both."""
+    """ours and theirs are wall and CPU seconds, and the one at index `judged` counts; peaks are GiB of both."""
     for name, mine, peak in (("libds", ours, peaks[0]), ("llama_opt", theirs, peaks[1])):
         print(f"{name:9} {SEQ / mine[0]:6.0f} tok/s, CPU {mine[1]:6.2f} s, ru_maxrss {peak:.2f} GiB")
     ratio = theirs[judged] / ours[judged]

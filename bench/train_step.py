@@ -55,6 +55,26 @@ def build(name):
     return kind(config).train(), config.vocab_size
 
 
+def serve_steps(loss_of, trained, optimizer):
+    """Makes two steps of torch, prints "ready", then makes one for each line of standard input and prints its seconds."""
+    import torch
+
+    def step():
+        begin = time.perf_counter()
+        loss = loss_of()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+        loss.item()
+        return time.perf_counter() - begin
+
+    step(), step()
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        print(f"{step():.6f}", flush=True)
+
+
 def torch_side(name, threads, mode, device="cpu"):
     import torch
 
@@ -70,21 +90,11 @@ def torch_side(name, threads, mode, device="cpu"):
     forward = torch.compile(model) if "compile" in mode else model
     tokens = torch.randint(0, vocab, (rows, seq)).to(device)
 
-    def step():
-        begin = time.perf_counter()
+    def loss_of():
         with torch.autocast(kind, torch.bfloat16, enabled=mode.startswith("autocast")):
-            loss = forward(tokens, labels=tokens).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=False)
-        loss.item()
-        return time.perf_counter() - begin
+            return forward(tokens, labels=tokens).loss
 
-    step(), step()
-    print("ready", flush=True)
-    for _ in sys.stdin:
-        print(f"{step():.6f}", flush=True)
+    serve_steps(loss_of, list(model.parameters()), optimizer)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     if kind == "cuda":
         peak = torch.cuda.max_memory_reserved() / 2**30

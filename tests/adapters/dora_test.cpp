@@ -17,28 +17,9 @@
 namespace ds::test {
 namespace {
 
-class Dora : public testing::TestWithParam<std::string> {
+class Dora : public testing::TestWithParam<std::string>, protected PeftEngines {
  protected:
-  // Runs body with an engine on every rank and returns the hash of the states.
-  std::string run(const Config& config, int world, const std::function<void(Engine&)>& body) {
-    std::string hash;
-    run_ranks(world, [&](Communicator& comm) {
-      Engine engine(config, case_.model.graph, comm, {});
-      body(engine);
-      const std::string mine = hash_of_states(engine);
-      if (comm.rank() == 0) hash = mine;
-    });
-    return hash;
-  }
-  void load(Engine& engine) {
-    engine.checkpoints().load_weights(case_.base);
-    engine.checkpoints().load_weights(case_.folder);
-  }
-  void train(Engine& engine, int steps) {
-    for (int i = 0; i < steps; ++i) engine.train_batch(case_.batch.views);
-  }
-
-  PeftCase case_{GetParam()};
+  Dora() : PeftEngines(GetParam()) {}
   TempFolder folder_;
 };
 

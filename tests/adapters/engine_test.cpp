@@ -28,35 +28,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the keys of a section `adapter`.
-AdapterKeys keys_of(const std::string& section) {
-  return parse_config(Json::parse(R"({"train_batch_size": 1, "adapter": )" + section + "}"), 1)
-      .get<AdapterKeys>();
-}
-
-class AdapterEngine : public testing::Test {
+class AdapterEngine : public testing::Test, protected PeftEngines {
  protected:
-  using Body = std::function<void(Engine&)>;
-  // Runs body with an engine on every rank and returns the hash of the states.
-  std::string run(const Config& config, int world, const Body& body) {
-    std::string hash;
-    run_ranks(world, [&](Communicator& comm) {
-      Engine engine(config, case_.model.graph, comm, {});
-      body(engine);
-      const std::string mine = hash_of_states(engine);
-      if (comm.rank() == 0) hash = mine;
-    });
-    return hash;
-  }
-  void load(Engine& engine) {
-    engine.checkpoints().load_weights(case_.base);
-    engine.checkpoints().load_weights(case_.folder);
-  }
-  void train(Engine& engine, int steps) {
-    for (int i = 0; i < steps; ++i) engine.train_batch(case_.batch.views);
-  }
-
-  PeftCase case_{"llama"};
+  AdapterEngine() : PeftEngines("llama") {}
   TempFolder folder_;
 };
 

@@ -1,13 +1,18 @@
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "checkpoint/adapter_folder.h"
+#include "core/base/json.h"
 #include "core/config/config.h"
+#include "core/config/parse_config.h"
 #include "engine/engine.h"
 #include "nn/adapter_keys.h"
 #include "support/hf_golden.h"
 #include "support/models.h"
+#include "support/ranks.h"
+#include "support/same_bits.h"
 #include "support/semantics.h"
 
 namespace ds::test {
@@ -54,7 +59,7 @@ struct PeftCase {
     config.optimizer.eps = 1e-8;
     config.optimizer.weight_decay = 0.1;
     config.zero.param_persistence_threshold = 100;
-    // That of the recorded masks.
+    // The seed of the recorded masks.
     config.seed = 1234;
     config.get<AdapterKeys>() = read_adapter_config(folder);
     return config;
@@ -64,6 +69,39 @@ struct PeftCase {
   HfGolden golden;
   HfModel model;
   PeftBatch batch;
+};
+
+// Returns the keys of a section `adapter`.
+inline AdapterKeys keys_of(const std::string& section) {
+  return parse_config(Json::parse(R"({"train_batch_size": 1, "adapter": )" + section + "}"), 1)
+      .get<AdapterKeys>();
+}
+
+// Engines of a recorded adapter's model, for fixtures.
+class PeftEngines {
+ protected:
+  explicit PeftEngines(const std::string& name) : case_(name) {}
+
+  // Runs body with an engine on every rank and returns the hash of the states.
+  std::string run(const Config& config, int world, const std::function<void(Engine&)>& body) {
+    std::string hash;
+    run_ranks(world, [&](Communicator& comm) {
+      Engine engine(config, case_.model.graph, comm, {});
+      body(engine);
+      const std::string mine = hash_of_states(engine);
+      if (comm.rank() == 0) hash = mine;
+    });
+    return hash;
+  }
+  void load(Engine& engine) {
+    engine.checkpoints().load_weights(case_.base);
+    engine.checkpoints().load_weights(case_.folder);
+  }
+  void train(Engine& engine, int steps) {
+    for (int i = 0; i < steps; ++i) engine.train_batch(case_.batch.views);
+  }
+
+  PeftCase case_;
 };
 
 }  // namespace ds::test

@@ -19,27 +19,13 @@
 namespace ds::test {
 namespace {
 
-class SeveralAdapters : public testing::Test {
+class SeveralAdapters : public testing::Test, protected PeftEngines {
  protected:
-  using Body = std::function<void(Engine&)>;
-
-  SeveralAdapters() {
+  SeveralAdapters() : PeftEngines("llama") {
     make("poet", R"({"r": 3, "target_modules": ["q_proj", "down_proj"], "init_lora_weights": false,
                      "lora_dropout": 0.1})");
     make("coder", R"({"r": 2, "lora_alpha": 5, "target_modules": "all-linear", "use_dora": true,
                       "init_lora_weights": false})");
-  }
-
-  static AdapterKeys keys_of(const std::string& section) {
-    return parse_config(Json::parse(R"({"train_batch_size": 1, "adapter": )" + section + "}"), 1)
-        .get<AdapterKeys>();
-  }
-
-  void run(const Config& config, int world, const Body& body) {
-    run_ranks(world, [&](Communicator& comm) {
-      Engine engine(config, case_.model.graph, comm, {});
-      body(engine);
-    });
   }
 
   // Trains an adapter alone, saves it, and keeps its logits.
@@ -64,12 +50,7 @@ class SeveralAdapters : public testing::Test {
     config.get<AdapterKeys>().others = others.others;
     return config;
   }
-  void load(Engine& engine) {
-    engine.checkpoints().load_weights(case_.base);
-    engine.checkpoints().load_weights(case_.folder);
-  }
 
-  PeftCase case_{"llama"};
   TempFolder folder_;
   std::map<std::string, std::vector<float>> logits_;
   std::map<std::string, double> losses_;

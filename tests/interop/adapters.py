@@ -69,11 +69,11 @@ def batch_of(name):
     return {key: golden[key].long() for key in keys if key in golden}
 
 
-def with_random_adapter(name, keys):
-    """Returns a model whose A and B are random, so that every gradient counts."""
+def with_random_adapter(name, keys, seed=None):
+    """Returns a model whose A and B are random, so that every gradient counts. The seed is derived from the name by default."""
     config = peft.LoraConfig(task_type=None, **keys)
     model = peft.get_peft_model(base_model(name), config)
-    generator = torch.Generator().manual_seed(len(name) * 1000 + 7)
+    generator = torch.Generator().manual_seed(len(name) * 1000 + 7 if seed is None else seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if ".lora_magnitude_vector." in name:

@@ -7,7 +7,6 @@ patterns of both, scaling, DoRA, biases), an accumulation and a ZeRO stage. PEFT
 weights for five steps of SGD in f32. Compared are the losses, the gradients of the first step, the logits with each adapter and
 with none, the folders that libds saves, which PEFT loads, and the weights that `libds merge` and PEFT write.
 """
-import math
 import pathlib
 import random
 import sys
@@ -58,18 +57,6 @@ def draw_keys(dice, family, alone):
     if alone and family in BIASED and dice.random() < 0.4:
         keys["bias"] = dice.choice(["all", "lora_only"])
     return keys
-
-
-def with_adapter(dice, family, keys):
-    model = peft.get_peft_model(adapters.base_model(family), peft.LoraConfig(task_type=None, **keys))
-    generator = torch.Generator().manual_seed(dice.randint(0, 1 << 30))
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if ".lora_magnitude_vector." in name:
-                parameter.mul_(1 + torch.randn(parameter.shape, generator=generator) / 5)
-            elif ".lora_" in name:
-                parameter.copy_(torch.randn(parameter.shape, generator=generator) / math.sqrt(parameter.shape[1]) / 2)
-    return model.eval()
 
 
 def batches(dice, vocabulary, count):
@@ -167,7 +154,7 @@ class Case:
             self.note_tensors("merged", ours[key], tensor)
 
     def run(self):
-        models = [with_adapter(self.dice, self.family, keys) for keys in self.keys]
+        models = [adapters.with_random_adapter(self.family, keys, self.dice.randint(0, 1 << 30)).eval() for keys in self.keys]
         for name, model in zip(self.names, models, strict=True):
             model.save_pretrained(self.folder / name, save_embedding_layers=False)
         micros = batches(self.dice, models[0].config.vocab_size, STEPS * self.accumulation)
